@@ -1,0 +1,147 @@
+//! What was found before anything is decided: the source's objects and the table's state.
+
+use crate::contract::TableContract;
+use crate::time::{Period, TimestampUs, Window};
+use crate::types::{Column, ColumnType};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A file of the source, pinned by size and fingerprint: a later read of other bytes is `source_changed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceObject {
+    /// Absolute path or URI.
+    pub uri: String,
+    /// As typed or as matched: what messages and reports show.
+    pub shown: String,
+    pub size: u64,
+    /// mtime in nanoseconds, or an etag.
+    pub fingerprint: String,
+    /// Columns from `name=value` folders, decoded; `None` is the default-partition word (NULL).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hive: BTreeMap<String, Option<String>>,
+}
+
+/// One row group (or one landed run's) as the plan sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowGroupInfo {
+    pub rows: u64,
+    /// Smallest and largest instant, both inclusive, after conversion to UTC; naive columns widened by the
+    /// zone's offsets. `None`: no row has a usable time.
+    pub time: Option<(TimestampUs, TimestampUs)>,
+    /// Rows per chunk ordinal where they were counted; empty = spread evenly over `time`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub per_chunk: BTreeMap<i64, u64>,
+}
+
+/// A source object with its footer read and its columns bound.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InventoryObject {
+    #[serde(flatten)]
+    pub object: SourceObject,
+    pub rows: u64,
+    pub row_groups: Vec<RowGroupInfo>,
+    /// Mapped target columns this file does not have (they become NULL).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_columns: Vec<String>,
+}
+
+/// How a partition field is made from a column.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionField {
+    pub column: String,
+    /// Iceberg's text of the transform: `day`, `bucket[16]`, `identity` ...
+    pub transform: String,
+    pub name: String,
+}
+
+/// A live data file of the table that may hold rows of the window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExistingFile {
+    pub path: String,
+    pub bytes: u64,
+    pub rows: u64,
+    pub spec_id: i32,
+    /// Bounds of the time column, inclusive; `None` = unknown, may overlap anything.
+    pub time: Option<(TimestampUs, TimestampUs)>,
+}
+
+/// The table as the plan saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableState {
+    pub name: String,
+    pub uuid: String,
+    pub location: String,
+    pub format_version: u8,
+    /// Head of `main`; the plan is made against it.
+    pub snapshot_id: i64,
+    pub schema_id: i32,
+    pub spec_id: i32,
+    pub sort_order_id: i32,
+    pub columns: Vec<Column>,
+    pub contract: TableContract,
+    pub partition: Vec<PartitionField>,
+    pub target_file_bytes: u64,
+    pub existing: Vec<ExistingFile>,
+}
+
+impl TableState {
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|c| c.name == name)
+    }
+    /// Calendar period of the finest partition on the time column; `Month` when there is none.
+    pub fn period(&self) -> Period {
+        self.time_partition().unwrap_or(Period::Month)
+    }
+    pub fn time_partition(&self) -> Option<Period> {
+        self.partition
+            .iter()
+            .filter(|f| f.column == self.contract.time_column)
+            .filter_map(|f| match f.transform.as_str() {
+                "hour" => Some(Period::Hour),
+                "day" => Some(Period::Day),
+                "month" => Some(Period::Month),
+                "year" => Some(Period::Year),
+                _ => None,
+            })
+            .min()
+    }
+    /// Column and modulus of the bucket partition that splits series, if there is one usable for splitting:
+    /// its column must be in both keys, or rows of one identity could land in two units.
+    pub fn bucket_partition(&self) -> Option<(String, u32)> {
+        let in_keys = |c: &String| self.contract.series_key.contains(c) && self.contract.dedup_key.as_ref().is_none_or(|k| k.contains(c));
+        self.partition.iter().filter(|f| in_keys(&f.column)).find_map(|f| {
+            let n = f.transform.strip_prefix("bucket[")?.strip_suffix(']')?.parse().ok()?;
+            Some((f.column.clone(), n))
+        })
+    }
+    pub fn key_types(&self) -> Vec<(String, ColumnType)> {
+        self.contract.series_key.iter().filter_map(|n| self.column(n)).map(|c| (c.name.clone(), c.column_type)).collect()
+    }
+}
+
+/// Everything the plan is made from. The plan reads nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inventory {
+    pub table: TableState,
+    pub objects: Vec<InventoryObject>,
+    /// Sorted sample of the first series-key column's text, for splitting by series; empty when not needed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series_sample: Vec<String>,
+    /// Bytes of one row in memory while a unit is written.
+    pub row_bytes: u64,
+    /// Times of loadable rows: inside min/max. Rows outside are `rejected`.
+    pub times: Window,
+    /// `--start`, `--end`. Rows outside are `outside_range`.
+    pub range: Window,
+    /// Rows before this are beyond the table's retention; `None` = no retention, or overridden.
+    pub retention_start: Option<TimestampUs>,
+    /// Beyond retention is counted (`--clip-retention`) instead of an error.
+    pub clip_retention: bool,
+}
+
+impl Inventory {
+    /// What is loaded: inside min/max, inside the range, inside retention.
+    pub fn window(&self) -> Window {
+        self.times.intersect(&self.range).intersect(&Window { start: self.retention_start, end: None })
+    }
+}

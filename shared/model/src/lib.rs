@@ -1,0 +1,30 @@
+//! The nouns of a backfill: what is asked for, what was found, what is planned, what was written,
+//! what was decided. Values only: serde and chrono, no I/O, no Arrow, no clock.
+//!
+//! The data flows one way, each type is made by one step and read by the next:
+//! `BackfillRequest → Inventory → WritePlan → UnitReceipt → StagedSnapshot → Verdict → PublishedSnapshot`.
+
+pub mod contract;
+pub mod counts;
+pub mod error;
+pub mod ids;
+pub mod inventory;
+pub mod ledger;
+pub mod manifest;
+pub mod plan;
+pub mod receipt;
+pub mod request;
+pub mod time;
+pub mod types;
+pub mod verdict;
+
+pub use contract::TableContract;
+pub use counts::Counts;
+pub use error::{Error, Kind, Place, Reason, Result};
+pub use ids::{AttemptId, GroupName, JobId};
+pub use inventory::{Inventory, SourceObject};
+pub use plan::{WorkUnit, WritePlan};
+pub use receipt::UnitReceipt;
+pub use request::BackfillRequest;
+pub use time::{TimestampUs, Window};
+pub use types::{Column, ColumnType};

@@ -1,0 +1,97 @@
+//! The run manifest: what `backfill --json`, `report --json` and `jobs/<job>/manifest.json` say.
+
+use crate::counts::Counts;
+use crate::error::Error;
+use crate::ids::JobId;
+use crate::ledger::State;
+use crate::receipt::RowErrors;
+use crate::time::{TimestampUs, Window};
+use crate::verdict::Check;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunManifest {
+    pub job: JobId,
+    #[serde(rename = "gen")]
+    pub generation: u32,
+    pub table: String,
+    pub state: State,
+    /// This run moved `main`.
+    pub published: bool,
+    /// The job was already published before this run, which changed nothing.
+    pub already_published: bool,
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Column to the files that lack it.
+    pub files_missing_column: BTreeMap<String, Vec<String>>,
+    /// Changed ranges whose rollups are stale.
+    pub rollup_ranges: Vec<Window>,
+    pub warnings: Vec<String>,
+    pub window: Window,
+    /// Instants of the written rows, both inclusive.
+    pub time_range: Option<(TimestampUs, TimestampUs)>,
+    pub as_of: TimestampUs,
+    pub source: SourceSummary,
+    pub written: WrittenSummary,
+    pub plan: PlanSummary,
+    pub groups: Vec<GroupSummary>,
+    pub checks: Vec<Check>,
+    /// Bad rows by reason and column.
+    pub errors: Vec<RowErrors>,
+    /// Wrapping sum of each column's canonical 64-bit values, as text (JSON numbers end at 2^53).
+    pub column_sums: BTreeMap<String, String>,
+    pub key_hash: String,
+    /// Why the job stands still.
+    pub error: Option<Error>,
+    /// Where the time of this run went.
+    pub steps: Vec<StepTime>,
+    pub peak_memory_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceSummary {
+    pub files: u64,
+    pub bytes: u64,
+    pub row_groups: u64,
+    pub row_groups_pruned: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenSummary {
+    pub files: u64,
+    pub bytes: u64,
+    pub partitions: u64,
+    pub smallest_file_bytes: u64,
+    pub largest_file_bytes: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlanSummary {
+    pub units: u64,
+    pub hash: String,
+    pub base_snapshot: Option<i64>,
+    /// Rows decoded by units over rows in the source; 1.0 = every row group is read once.
+    pub read_amplification: f64,
+    pub unit_rows_limit: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GroupSummary {
+    pub group: String,
+    pub state: State,
+    pub round: u32,
+    pub units: u64,
+    pub units_done: u64,
+    pub units_failed: u64,
+    pub rederived: u32,
+    pub branch: Option<String>,
+    pub published_snapshot: Option<i64>,
+    pub tag: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepTime {
+    pub step: String,
+    pub seconds: f64,
+}

@@ -1,0 +1,85 @@
+//! What a finished attempt at a unit produced. The finalizer works from receipts alone.
+
+use crate::counts::Counts;
+use crate::error::Error;
+use crate::ids::AttemptId;
+use crate::time::TimestampUs;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnitReceipt {
+    pub unit: u32,
+    pub round: u32,
+    pub attempt: AttemptId,
+    /// Snapshot whose rows were looked at for keys that exist.
+    pub base_snapshot: i64,
+    pub counts: Counts,
+    pub files: Vec<WrittenFile>,
+    /// At most one; none when the unit writes no row.
+    pub manifests: Vec<ManifestRef>,
+    /// Rows of each read row group that this unit took (wrote, collapsed, lost, or rejected).
+    pub taken: Vec<RowGroupRows>,
+    /// Rows of each owned row group that no unit takes.
+    pub left: Vec<RowGroupRows>,
+    /// Bad rows and conflicts, by reason and column; first in source order first.
+    pub errors: Vec<RowErrors>,
+    pub warnings: Vec<String>,
+    /// Instants of the written rows, both inclusive.
+    pub time: Option<(TimestampUs, TimestampUs)>,
+    /// Wrapping sum of each column's canonical 64-bit values over the written rows.
+    pub column_sums: BTreeMap<String, u64>,
+    /// Wrapping sum of the key hashes of the written rows: independent of order.
+    pub key_hash: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowGroupRows {
+    pub object: u32,
+    pub row_group: u32,
+    pub rows: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenFile {
+    pub path: String,
+    pub bytes: u64,
+    pub rows: u64,
+    pub spec_id: i32,
+    /// Partition values in the order of the spec, as Iceberg's human text; `None` = null.
+    pub partition: Vec<Option<String>>,
+    pub key_hash: u64,
+    pub column_sums: BTreeMap<String, u64>,
+}
+
+/// Errors with the same reason and column: the first one in source order, and how many there are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RowErrors {
+    pub first: Error,
+    /// Object index and data row of the first, for ordering over units.
+    pub object: u32,
+    pub row: u64,
+    pub count: u64,
+    /// `file:row value` of the first five.
+    pub places: Vec<String>,
+}
+
+/// A manifest as a few fields: the manifest list entry is made from it without reading the manifest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestRef {
+    pub path: String,
+    pub bytes: i64,
+    pub spec_id: i32,
+    pub added_files: u32,
+    pub added_rows: u64,
+    pub added_bytes: u64,
+    pub partitions: Vec<FieldSummaryRef>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldSummaryRef {
+    pub contains_null: bool,
+    pub contains_nan: Option<bool>,
+    pub lower: Option<Vec<u8>>,
+    pub upper: Option<Vec<u8>>,
+}
