@@ -53,7 +53,7 @@ reasons! {
     WindowLocked, BranchMoved, MainSetBack, StorageUnavailable, DiskFull,
     // the job
     JobNotFound, JobAmbiguous, JobRunningElsewhere, OlderJobUnfinished, WrongState, CountsDisagree, StagedFileWrong, PlanTooLarge, RederivedTooOften,
-    LedgerDamaged, Interrupted, Cancelled, Internal,
+    LedgerDamaged, LedgerTooNew, LedgerBusy, Interrupted, Cancelled, Internal,
 }
 
 impl fmt::Display for Reason {

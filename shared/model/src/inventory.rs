@@ -135,6 +135,9 @@ pub struct Inventory {
     pub range: Window,
     /// Rows before this are beyond the table's retention; `None` = no retention, or overridden.
     pub retention_start: Option<TimestampUs>,
+    /// What the user should know about how the source is read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Beyond retention is counted (`--clip-retention`) instead of an error.
     pub clip_retention: bool,
 }

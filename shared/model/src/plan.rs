@@ -62,23 +62,40 @@ pub struct UnitInput {
     pub row_groups: Vec<u32>,
 }
 
-/// Which series of the time range.
+/// Which series of the time range: all, or some partition buckets, or a range, or a range inside a bucket.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeriesSlice {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buckets: Option<BucketSet>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<SeriesRange>,
+}
+
+/// Partition buckets of one key column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SeriesSlice {
-    All,
-    /// Partition buckets of one key column.
-    Buckets {
-        column: String,
-        modulus: u32,
-        buckets: Vec<u32>,
-    },
-    /// Half-open range of the first series-key column's text form (compared by bytes).
-    Range {
-        column: String,
-        from: Option<String>,
-        to: Option<String>,
-    },
+pub struct BucketSet {
+    pub column: String,
+    pub modulus: u32,
+    pub buckets: Vec<u32>,
+}
+
+/// Half-open range of the first series-key column's text form, compared by bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeriesRange {
+    pub column: String,
+    pub from: Option<String>,
+    pub to: Option<String>,
+}
+
+impl SeriesSlice {
+    pub const ALL: SeriesSlice = SeriesSlice { buckets: None, range: None };
+    pub fn is_all(&self) -> bool {
+        *self == SeriesSlice::ALL
+    }
+    /// Rows without a series (NULL in the key) belong to exactly one slice of a time range: this one?
+    pub fn takes_unkeyed(&self) -> bool {
+        self.buckets.as_ref().is_none_or(|b| b.buckets.contains(&0)) && self.range.as_ref().is_none_or(|r| r.from.is_none())
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -62,6 +62,9 @@ pub struct RowErrors {
     pub count: u64,
     /// `file:row value` of the first five.
     pub places: Vec<String>,
+    /// Dropped by the user's policy: told, but no reason to reject.
+    #[serde(default)]
+    pub skipped: bool,
 }
 
 /// A manifest as a few fields: the manifest list entry is made from it without reading the manifest.

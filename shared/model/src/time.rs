@@ -52,16 +52,13 @@ impl TimestampUs {
         if let Ok(t) = DateTime::parse_from_rfc3339(text) {
             return Ok(TimestampUs(t.timestamp_micros()));
         }
-        for format in ["%Y-%m-%dT%H:%M%:z", "%Y-%m-%d %H:%M:%S%.f%:z", "%Y-%m-%d %H:%M%:z"] {
-            if let Ok(t) = DateTime::parse_from_str(text, format) {
-                return Ok(TimestampUs(t.timestamp_micros()));
-            }
+        // RFC 3339 wants seconds; a date or a minute with an offset is just as clear.
+        if let Some((local, offset_us)) = split_offset(text)
+            && let Some(t) = parse_naive(local)
+        {
+            return Ok(TimestampUs(t.and_utc().timestamp_micros() - offset_us));
         }
-        let naive = ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"]
-            .iter()
-            .find_map(|f| NaiveDateTime::parse_from_str(text, f).ok())
-            .or_else(|| NaiveDate::parse_from_str(text, "%Y-%m-%d").ok().and_then(|d| d.and_hms_opt(0, 0, 0)));
-        match naive {
+        match parse_naive(text) {
             Some(_) if naive_is_error => Err(Error::invalid(
                 Reason::NaiveBound,
                 format!("{option} {text} has no offset, and with --tz it could mean local time or UTC"),
@@ -80,6 +77,34 @@ impl TimestampUs {
                 })),
         }
     }
+}
+
+/// A date, or a date and a time to the minute or finer.
+fn parse_naive(text: &str) -> Option<NaiveDateTime> {
+    ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"]
+        .iter()
+        .find_map(|f| NaiveDateTime::parse_from_str(text, f).ok())
+        .or_else(|| NaiveDate::parse_from_str(text, "%Y-%m-%d").ok().and_then(|d| d.and_hms_opt(0, 0, 0)))
+}
+
+/// What stands before a final `Z` or `+01:00`, and the offset in microseconds.
+fn split_offset(text: &str) -> Option<(&str, i64)> {
+    if let Some(local) = text.strip_suffix(['Z', 'z']) {
+        return Some((local, 0));
+    }
+    let (local, offset) = text.split_at_checked(text.len().checked_sub(6)?)?;
+    let sign = match offset.as_bytes().first() {
+        Some(b'+') => 1,
+        Some(b'-') => -1,
+        _ => return None,
+    };
+    let (hours, minutes) = offset.get(1..)?.split_once(':')?;
+    if !hours.bytes().chain(minutes.bytes()).all(|b| b.is_ascii_digit()) {
+        return None; // parse would take another sign
+    }
+    let (hours, minutes): (i64, i64) = (hours.parse().ok()?, minutes.parse().ok()?);
+    let in_range = (0..24).contains(&hours) && (0..60).contains(&minutes);
+    in_range.then_some((local, sign * (hours * MICROS_PER_HOUR + minutes * 60 * MICROS_PER_SECOND)))
 }
 
 /// Half-open `[start, end)` in UTC; `None` is unbounded.
@@ -290,6 +315,17 @@ mod tests {
         assert_eq!(TimestampUs::parse_bound("2024-05-01T02:00+02:00", "--start", true).unwrap().short(), "2024-05-01T00:00:00Z");
         assert_eq!(TimestampUs::parse_bound("2024-05-01", "--start", true).unwrap_err().reason, Reason::NaiveBound);
         assert_eq!(TimestampUs::parse_bound("yesterday", "--start", false).unwrap_err().reason, Reason::InvalidOption);
+    }
+
+    #[test]
+    fn bounds_with_an_offset_need_no_seconds() {
+        for text in ["2024-05-01Z", "2024-05-01T00:00Z", "2024-05-01 02:00+02:00", "2024-05-01T02:00:00.0+02:00", "2024-04-30T18:30-05:30"]
+        {
+            assert_eq!(TimestampUs::parse_bound(text, "--start", true).map(|t| t.short()), Ok("2024-05-01T00:00:00Z".into()), "{text}");
+        }
+        for bad in ["Z", "2024-05-01T00:00+25:00", "2024-05-01T00:00+2:00", "ä:00", "+01:00", "2024-05-01T00:00++1:00"] {
+            assert!(TimestampUs::parse_bound(bad, "--start", true).is_err(), "{bad}");
+        }
     }
 
     #[test]

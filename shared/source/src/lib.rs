@@ -1,1 +1,29 @@
+//! Parquet sources → Arrow batches in the columns of the target table.
+//!
+//! The way of a row: [`listing`] finds the files and pins them, [`mapping`] says which column of the source feeds
+//! which column of the table, [`inspect`] reads the footers and binds the columns of each file, [`reader`] reads row
+//! groups, and [`convert`] turns what was read into the table's types: exact, or refused with the row, the column and
+//! the value. [`zone`] turns local times into instants.
+//!
+//! Everything is synchronous and reads local files. What must never happen: a value that is changed on the way
+//! without a fault or a count, bytes of another version of a file than the pinned one, a panic on a damaged file.
 
+mod bind;
+mod cell;
+pub mod convert;
+mod file;
+pub mod inspect;
+mod leaf;
+pub mod listing;
+pub mod mapping;
+pub mod reader;
+mod similar;
+pub mod zone;
+
+pub use bind::BoundObject;
+pub use cell::CellFault;
+pub use inspect::{Inspection, count_per_chunk, inspect, inspect_all, sample_series};
+pub use listing::{list, verify_pin};
+pub use mapping::SourceSpec;
+pub use reader::{ConvertedColumn, ObjectReader, SourceBatch, TimeColumn, read};
+pub use zone::{LocalTime, Zone, ZoneConverter};

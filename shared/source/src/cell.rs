@@ -1,0 +1,89 @@
+//! One value that could not be taken over, and how it is told.
+
+use crate::mapping::SourceSpec;
+use timelake_model::{Error, Reason, SourceObject};
+
+/// A fault of one cell. Rows are counted among the rows that were converted together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CellFault {
+    pub row: u32,
+    pub reason: Reason,
+    /// The value as read.
+    pub value: Option<String>,
+    /// Instants the value may stand for.
+    pub candidates: Vec<String>,
+    /// The row is left out as the user asked: counted as rejected, never an error.
+    pub skipped: bool,
+    /// The folder's value, where path and file disagree.
+    pub path_value: Option<String>,
+}
+
+impl CellFault {
+    pub(crate) fn new(row: usize, reason: Reason, value: Option<String>) -> Self {
+        // Batches have at most 65,536 rows.
+        CellFault { row: row as u32, reason, value, candidates: Vec::new(), skipped: false, path_value: None }
+    }
+
+    /// The error of this fault; `row_in_file` counts data rows from 1.
+    pub fn into_error(self, object: &SourceObject, spec: &SourceSpec, target: usize, row_in_file: u64) -> Error {
+        let column = spec.source_name(target);
+        let (target_name, target_type) =
+            spec.columns().get(target).map(|column| (column.name.clone(), column.column_type.to_string())).unwrap_or_default();
+        let value = self.value.as_deref().unwrap_or("NULL");
+        let zone = spec.zone().map_or("no zone", |zone| zone.name());
+        let (what, hint) = match self.reason {
+            Reason::NullInKey => (
+                format!("NULL, but column {target_name} is part of the table's key"),
+                "mend the source, or leave such rows out with --on-bad-row skip".to_string(),
+            ),
+            Reason::NullInRequired => (
+                format!("NULL, but column {target_name} is required"),
+                "mend the source, or leave such rows out with --on-bad-row skip".to_string(),
+            ),
+            Reason::NaiveTimestampWithoutZone => (
+                format!("{value} has no offset, and no zone is given"),
+                "say whose wall clock it is: --tz Europe/Berlin or --tz UTC".to_string(),
+            ),
+            Reason::AmbiguousLocalTime => (
+                format!("{value} happens twice in {zone} ({})", self.candidates.join(" or ")),
+                "choose one with --ambiguous earlier or --ambiguous later".to_string(),
+            ),
+            Reason::NonexistentLocalTime => (
+                format!("{value} does not exist in {zone}, the clock skips it"),
+                "is --tz right? else --nonexistent shift or --nonexistent skip".to_string(),
+            ),
+            Reason::LossyConversion => (
+                format!("{value} cannot be kept exactly as {target_type}"),
+                format!("use a column type that holds it, or leave the column out with --map {target_name}="),
+            ),
+            Reason::NumberOutOfRange => (
+                format!("{value} is out of the range of {target_type}"),
+                format!("use a wider column type, or leave the column out with --map {target_name}="),
+            ),
+            Reason::TimestampOutOfRange => (
+                format!("{value} is beyond the times a {target_type} holds"),
+                "mend the source, or leave such rows out with --on-bad-row skip".to_string(),
+            ),
+            Reason::PathAndFileDisagree => (
+                format!("the folder says {}, the file says {value}", self.path_value.as_deref().unwrap_or("NULL")),
+                "move the file to the folder it belongs to, or run without --hive".to_string(),
+            ),
+            _ => (format!("{value} is not a {target_type}"), "mend the source, or leave such rows out with --on-bad-row skip".to_string()),
+        };
+        Error::invalid(self.reason, format!("{}, row {row_in_file}, column {column}: {what}", object.shown)).hint(hint).at(|place| {
+            place.file = Some(object.shown.clone());
+            place.row = Some(row_in_file);
+            place.column = Some(column);
+            if self.reason == Reason::PathAndFileDisagree {
+                place.path_value = self.path_value;
+                place.file_value = Some(self.value.clone().unwrap_or_else(|| "NULL".into()));
+            }
+            place.value = self.value;
+            place.candidates = self.candidates;
+            place.target = Some(target_type);
+            if matches!(self.reason, Reason::AmbiguousLocalTime | Reason::NonexistentLocalTime) {
+                place.zone = spec.zone().map(|zone| zone.name().to_string());
+            }
+        })
+    }
+}

@@ -1,0 +1,177 @@
+//! What was read → the table's types: exact, or refused with the row and the value.
+//!
+//! Takes an array as the file has it and the target type, gives an array of the target's Arrow type, the faults of
+//! cells that cannot be taken over (their slots hold anything), and the count of times that lost digits below a
+//! microsecond. The common conversions are passes over slices without a branch per row.
+//! What must never happen: a value that differs from the source's without a fault or a count.
+
+mod numbers;
+mod other;
+mod parse;
+mod texts;
+mod times;
+
+use crate::cell::CellFault;
+use crate::zone::{Zone, ZoneConverter};
+use arrow::array::{Array, ArrayRef, AsArray, DictionaryArray, Int32Array, UInt32Array, new_null_array};
+use arrow::compute::{cast, take};
+use arrow::datatypes::{DataType, Int32Type, TimeUnit as ArrowUnit};
+use std::sync::Arc;
+use timelake_model::request::{Ambiguous, Nonexistent, TimeUnit};
+use timelake_model::{ColumnType, Error, Result};
+
+pub(crate) use times::times;
+
+/// How times are read.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    pub zone: Option<Zone>,
+    /// Unit of times stored as plain numbers.
+    pub unit: Option<TimeUnit>,
+    pub ambiguous: Ambiguous,
+    pub nonexistent: Nonexistent,
+}
+
+/// The parts a conversion works with.
+pub(crate) struct Context<'a> {
+    pub rules: &'a Rules,
+    /// Present when the rules have a zone.
+    pub zone: Option<&'a mut ZoneConverter>,
+    pub faults: Vec<CellFault>,
+    /// Values that lost digits below a microsecond.
+    pub truncated: u64,
+}
+
+impl<'a> Context<'a> {
+    pub fn new(rules: &'a Rules, zone: Option<&'a mut ZoneConverter>) -> Self {
+        Context { rules, zone, faults: Vec::new(), truncated: 0 }
+    }
+}
+
+/// Arrow's type of a target column.
+pub(crate) fn arrow_type(target: ColumnType) -> DataType {
+    match target {
+        ColumnType::Boolean => DataType::Boolean,
+        ColumnType::Int => DataType::Int32,
+        ColumnType::Long => DataType::Int64,
+        ColumnType::Float => DataType::Float32,
+        ColumnType::Double => DataType::Float64,
+        ColumnType::Decimal { precision, scale } => DataType::Decimal128(precision, scale as i8),
+        ColumnType::Date => DataType::Date32,
+        ColumnType::Time => DataType::Time64(ArrowUnit::Microsecond),
+        ColumnType::Timestamp => DataType::Timestamp(ArrowUnit::Microsecond, None),
+        ColumnType::Timestamptz => DataType::Timestamp(ArrowUnit::Microsecond, Some("+00:00".into())),
+        ColumnType::String => DataType::Utf8,
+        ColumnType::Uuid => DataType::FixedSizeBinary(16),
+        ColumnType::Fixed(length) => DataType::FixedSizeBinary(i32::try_from(length).unwrap_or(i32::MAX)),
+        ColumnType::Binary => DataType::LargeBinary,
+    }
+}
+
+pub(crate) fn dictionary_type() -> DataType {
+    DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
+}
+
+/// Converts one array; `None` when there is no exact way from its type to the target's.
+/// `int96`: the array holds nanoseconds since 1970 as Decimal128 with scale 0.
+pub(crate) fn convert(array: &ArrayRef, int96: bool, target: ColumnType, context: &mut Context<'_>) -> Result<Option<ArrayRef>> {
+    let data_type = array.data_type();
+    if *data_type == DataType::Null {
+        return Ok(Some(new_null_array(&arrow_type(target), array.len())));
+    }
+    if target == ColumnType::Timestamptz {
+        let Some(values) = times(array, int96, context)? else { return Ok(None) };
+        context.truncated += values.truncated_count();
+        return Ok(Some(values.into_array()));
+    }
+    if int96 {
+        return Ok(None);
+    }
+    Ok(match data_type {
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => numbers::from_integers(array, target, context),
+        DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64 => numbers::from_integers(array, target, context),
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => numbers::from_floats(array, target, context),
+        DataType::Decimal128(_, scale) => numbers::from_decimal128(array.as_primitive(), *scale, target, context),
+        DataType::Decimal256(_, scale) => numbers::from_decimal256(array.as_primitive(), *scale, target, context),
+        DataType::Utf8 => {
+            texts::from_texts(array.as_string(), target, context)?.or_else(|| (target == ColumnType::String).then(|| array.clone()))
+        }
+        DataType::Dictionary(_, value) if **value == DataType::Utf8 && target == ColumnType::String => Some(array.clone()),
+        DataType::Dictionary(_, value) => {
+            let plain = cast(array, value).map_err(internal)?;
+            return convert(&plain, false, target, context);
+        }
+        DataType::LargeUtf8 | DataType::Utf8View => {
+            let plain = cast(array, &DataType::Utf8).map_err(internal)?;
+            return convert(&plain, false, target, context);
+        }
+        _ => other::convert(array, target, context)?,
+    })
+}
+
+fn internal(error: arrow::error::ArrowError) -> Error {
+    Error::internal(format!("a column could not be converted: {error}"))
+}
+
+/// Strings as Dictionary(Int32, Utf8), unless they are already.
+pub(crate) fn as_dictionary(array: ArrayRef) -> Result<ArrayRef> {
+    if *array.data_type() == dictionary_type() { Ok(array) } else { cast(&array, &dictionary_type()).map_err(internal) }
+}
+
+/// Strings as plain Utf8, unless they are already.
+pub(crate) fn as_plain(array: ArrayRef) -> Result<ArrayRef> {
+    if *array.data_type() == DataType::Utf8 { Ok(array) } else { cast(&array, &DataType::Utf8).map_err(internal) }
+}
+
+/// One value for every row: from `--set` or from a folder.
+#[derive(Debug, Clone)]
+pub struct ConstantColumn {
+    /// One row, in the target's type.
+    value: ArrayRef,
+    /// 1 if the value lost digits below a microsecond.
+    truncated: u64,
+}
+
+impl ConstantColumn {
+    /// Parses a text into the target's type, by the rules for text columns.
+    pub(crate) fn parse(
+        text: Option<&str>,
+        target: ColumnType,
+        dictionary: bool,
+        rules: &Rules,
+    ) -> Result<std::result::Result<ConstantColumn, CellFault>> {
+        let array: ArrayRef = Arc::new(arrow::array::StringArray::from(vec![text]));
+        let mut zone = rules.zone.as_ref().map(ZoneConverter::new);
+        let mut context = Context::new(rules, zone.as_mut());
+        let value = convert(&array, false, target, &mut context)?;
+        if let Some(fault) = context.faults.pop() {
+            return Ok(Err(fault));
+        }
+        let Some(value) = value else { return Ok(Err(CellFault::new(0, timelake_model::Reason::BadValue, text.map(str::to_string)))) };
+        let value = if dictionary { as_dictionary(value)? } else { value };
+        Ok(Ok(ConstantColumn { value, truncated: context.truncated }))
+    }
+
+    pub(crate) fn is_null(&self) -> bool {
+        self.value.is_null(0)
+    }
+    pub(crate) fn value(&self) -> &ArrayRef {
+        &self.value
+    }
+    pub(crate) fn truncated(&self, rows: usize) -> u64 {
+        self.truncated * rows as u64
+    }
+    pub(crate) fn repeat(&self, rows: usize) -> Result<ArrayRef> {
+        if self.is_null() {
+            return Ok(new_null_array(self.value.data_type(), rows));
+        }
+        if let Some(dictionary) = self.value.as_dictionary_opt::<Int32Type>() {
+            let keys = Int32Array::from(vec![dictionary.keys().value(0); rows]);
+            return Ok(Arc::new(DictionaryArray::<Int32Type>::try_new(keys, dictionary.values().clone()).map_err(internal)?));
+        }
+        take(&self.value, &UInt32Array::from(vec![0; rows]), None).map_err(internal)
+    }
+}
+
+#[cfg(test)]
+mod tests;

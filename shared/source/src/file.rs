@@ -1,0 +1,188 @@
+//! A source file as the Parquet decoder reads it, and what its errors mean for the user.
+
+use crate::listing::verify_pin;
+use bytes::Bytes;
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::reader::{ChunkReader, Length};
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use timelake_model::{Error, Reason, Result, SourceObject};
+
+const MAGIC_LENGTH: u64 = 4;
+/// Magic, footer length, magic.
+const SMALLEST_FILE: u64 = 12;
+const PAGE_HEADER_BUFFER: usize = 4_096;
+
+/// An open file of known size. Every read says its own offset, so columns can be read side by side.
+#[derive(Debug)]
+pub(crate) struct SourceFile {
+    file: Arc<File>,
+    size: u64,
+}
+
+impl SourceFile {
+    /// Opens the pinned file.
+    pub fn open(object: &SourceObject) -> Result<SourceFile> {
+        verify_pin(object)?;
+        let file = File::open(&object.uri).map_err(|error| {
+            Error::invalid(Reason::PathNotReadable, format!("{} cannot be opened: {error}", object.shown))
+                .hint("check its permissions, and the limit on open files")
+                .at(|place| place.file = Some(object.shown.clone()))
+        })?;
+        Ok(SourceFile { file: Arc::new(file), size: object.size })
+    }
+}
+
+impl Length for SourceFile {
+    fn len(&self) -> u64 {
+        self.size
+    }
+}
+
+impl ChunkReader for SourceFile {
+    type T = BufReader<At>;
+
+    fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
+        Ok(BufReader::with_capacity(PAGE_HEADER_BUFFER, At { file: self.file.clone(), offset: start }))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        // A damaged footer may ask for more than there is; do not allocate for it.
+        if start.checked_add(length as u64).is_none_or(|end| end > self.size) {
+            return Err(ParquetError::EOF(format!("{length} bytes at {start} lie beyond the end of the file")));
+        }
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, start)?;
+        Ok(bytes.into())
+    }
+}
+
+/// Reads from an offset on.
+pub(crate) struct At {
+    file: Arc<File>,
+    offset: u64,
+}
+
+impl Read for At {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.offset)?;
+        self.offset += count as u64;
+        Ok(count)
+    }
+}
+
+/// Runs decoder code. A panic in it, which only a damaged file provokes, becomes an error like any other.
+pub(crate) fn decoding<T>(run: impl FnOnce() -> ParquetResult<T>) -> ParquetResult<T> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text =
+            panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Err(ParquetError::General(format!("the decoder gave up: {text}")))
+    })
+}
+
+/// Reads and checks the footer.
+pub(crate) fn read_footer(object: &SourceObject) -> Result<ParquetMetaData> {
+    let in_file = |error: Error, hint: &str| error.hint(hint).at(|place| place.file = Some(object.shown.clone()));
+    if object.size == 0 {
+        verify_pin(object)?;
+        return Err(in_file(
+            Error::invalid(Reason::EmptyFile, format!("{} is empty (0 bytes)", object.shown)),
+            "write or copy the file again, or leave it out of --from",
+        ));
+    }
+    let incomplete = |why: &str| {
+        in_file(
+            Error::corrupt(Reason::NotACompleteParquetFile, format!("{} is not a complete Parquet file: {why}", object.shown)),
+            "copy or export the file again, or leave it out of --from",
+        )
+    };
+    let file = SourceFile::open(object)?;
+    if object.size < SMALLEST_FILE {
+        return Err(incomplete("it is too short"));
+    }
+    let read = |start| file.get_bytes(start, MAGIC_LENGTH as usize).map_err(|error| decode_error(object, None, None, &error));
+    let (first, last) = (read(0)?, read(object.size - MAGIC_LENGTH)?);
+    match (first.as_ref(), last.as_ref()) {
+        (b"PAR1", b"PAR1") => {}
+        (_, b"PARE") | (b"PARE", _) => {
+            return Err(in_file(
+                Error::invalid(Reason::UnsupportedFormat, format!("{} has an encrypted footer", object.shown)),
+                "write the file without encryption",
+            ));
+        }
+        (b"PAR1", _) => return Err(incomplete("its end is missing")),
+        _ => return Err(incomplete("it does not start as one")),
+    }
+    // Footer length, little-endian, then the magic.
+    let length = file.get_bytes(object.size - 8, 4).map_err(|error| decode_error(object, None, None, &error))?;
+    let length = length.iter().rev().fold(0_u64, |length, byte| length << 8 | u64::from(*byte));
+    if length + SMALLEST_FILE > object.size {
+        return Err(incomplete("its footer is longer than the file"));
+    }
+    let footer = decoding(|| ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip).parse_and_finish(&file));
+    let metadata = footer.map_err(|error| decode_error(object, None, None, &error))?;
+    let rows: Option<i64> = metadata
+        .row_groups()
+        .iter()
+        .try_fold(0_i64, |sum, group| if group.num_rows() < 0 { None } else { sum.checked_add(group.num_rows()) });
+    match rows {
+        Some(rows) if rows == metadata.file_metadata().num_rows() => Ok(metadata),
+        _ => Err(corrupt(object, None, None, "the rows of its row groups and of the file do not agree")),
+    }
+}
+
+pub(crate) fn corrupt(object: &SourceObject, row_group: Option<u32>, column: Option<&str>, why: &str) -> Error {
+    fault_of_bytes(object, Reason::CorruptParquet, row_group, column, why)
+}
+
+fn fault_of_bytes(object: &SourceObject, reason: Reason, row_group: Option<u32>, column: Option<&str>, why: &str) -> Error {
+    let mut place = object.shown.clone();
+    if let Some(group) = row_group {
+        place += &format!(", row group {group}");
+    }
+    if let Some(column) = column {
+        place += &format!(", column {column}");
+    }
+    let hint = match reason {
+        Reason::InvalidUtf8 => "write the column as UTF-8, or map it to a binary column",
+        _ => "the file is damaged: copy or export it again, or leave it out of --from",
+    };
+    Error::corrupt(reason, format!("{place}: {why}")).hint(hint).at(|place| {
+        place.file = Some(object.shown.clone());
+        place.column = column.map(str::to_string);
+    })
+}
+
+/// What an error of the decoder means: a changed file, a checksum, damaged text, damage.
+pub(crate) fn decode_error(object: &SourceObject, row_group: Option<u32>, column: Option<&str>, error: &ParquetError) -> Error {
+    if let Err(changed) = verify_pin(object) {
+        return changed;
+    }
+    if let ParquetError::External(inner) = error
+        && let Some(io_error) = inner.downcast_ref::<io::Error>()
+        && io_error.kind() != io::ErrorKind::UnexpectedEof
+        && io_error.raw_os_error().is_some()
+    {
+        return Error::unavailable(Reason::SourceUnavailable, format!("{} cannot be read: {io_error}", object.shown))
+            .hint("check the disk or mount, then run the command again")
+            .at(|place| place.file = Some(object.shown.clone()));
+    }
+    let text = error.to_string();
+    let reason = if text.contains("CRC checksum") {
+        Reason::PageChecksumMismatch
+    } else if text.to_lowercase().contains("utf-8") || text.to_lowercase().contains("utf8") {
+        Reason::InvalidUtf8
+    } else {
+        Reason::CorruptParquet
+    };
+    let why = match reason {
+        Reason::PageChecksumMismatch => "the checksum of a page does not fit its bytes".to_string(),
+        Reason::InvalidUtf8 => "a text is not UTF-8".to_string(),
+        _ => text,
+    };
+    fault_of_bytes(object, reason, row_group, column, &why)
+}

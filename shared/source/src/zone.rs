@@ -1,0 +1,228 @@
+//! Local times → instants, by an IANA zone or a fixed offset.
+//!
+//! Takes local microseconds (the wall clock read as if it were UTC), gives UTC microseconds, or says that the wall
+//! clock showed this time twice or never. Must never guess: the caller's policy decides those two.
+
+use crate::similar::nearest;
+use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
+use chrono_tz::{GapInfo, TZ_VARIANTS, Tz};
+use hashbrown::HashMap;
+use std::sync::{Arc, OnceLock};
+use timelake_model::time::{MICROS_PER_DAY, MICROS_PER_HOUR, MICROS_PER_SECOND};
+use timelake_model::{Error, Reason, Result};
+
+/// Hours remembered by one converter; beyond that it starts afresh (an hour costs 24 bytes).
+const CACHED_HOURS: usize = 262_144;
+const SECONDS_PER_HOUR: i64 = 3_600;
+/// Largest offset a fixed zone may have, as chrono has it.
+const MAX_OFFSET_SECONDS: i64 = 86_399;
+
+/// An IANA zone or a fixed offset.
+#[derive(Debug, Clone)]
+pub struct Zone {
+    name: String,
+    rule: Rule,
+    bounds_us: Arc<OnceLock<(i64, i64)>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Rule {
+    Fixed { offset_us: i64 },
+    Named(Tz),
+}
+
+impl Zone {
+    /// Parses an IANA name (case-sensitive, as the database has it), `UTC`, `Z`, or an offset such as `+10:00`.
+    pub fn parse(text: &str) -> Result<Zone> {
+        let rule = match fixed_offset_seconds(text) {
+            Some(seconds) => Rule::Fixed { offset_us: seconds * MICROS_PER_SECOND },
+            None => Rule::Named(text.parse::<Tz>().map_err(|_| unknown_zone(text))?),
+        };
+        Ok(Zone { name: text.to_string(), rule, bounds_us: Arc::default() })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// No difference between local time and UTC, ever.
+    pub fn is_utc(&self) -> bool {
+        self.offset_bounds_us() == (0, 0)
+    }
+
+    /// Smallest and largest offset from UTC this zone ever had or will have, in microseconds.
+    pub fn offset_bounds_us(&self) -> (i64, i64) {
+        match self.rule {
+            Rule::Fixed { offset_us } => (offset_us, offset_us),
+            Rule::Named(zone) => *self.bounds_us.get_or_init(|| offset_bounds_us(zone)),
+        }
+    }
+}
+
+fn unknown_zone(text: &str) -> Error {
+    let lower = text.to_lowercase();
+    let names = || TZ_VARIANTS.iter().map(|zone| zone.name());
+    let meant = names()
+        .find(|name| name.to_lowercase() == lower)
+        .or_else(|| names().find(|name| name.rsplit('/').next().is_some_and(|city| city.to_lowercase() == lower.replace(' ', "_"))))
+        .or_else(|| nearest(text, names()));
+    let hint = match meant {
+        Some(name) => format!("did you mean {name}?"),
+        None => "write an IANA name such as Europe/Berlin, or an offset such as +10:00".to_string(),
+    };
+    Error::invalid(Reason::UnknownTimeZone, format!("--tz {text} is not a time zone")).hint(hint).at(|place| {
+        place.option = Some("--tz".into());
+        place.zone = Some(text.into());
+    })
+}
+
+/// `UTC`, `Z`, `+10`, `+1000`, `+10:00` in seconds east of UTC.
+fn fixed_offset_seconds(text: &str) -> Option<i64> {
+    if matches!(text, "UTC" | "Z" | "z") {
+        return Some(0);
+    }
+    let (sign, digits) = match text.split_at_checked(1)? {
+        ("+", rest) => (1, rest),
+        ("-", rest) => (-1, rest),
+        _ => return None,
+    };
+    let (hours, minutes) = match (digits.len(), digits.split_once(':')) {
+        (5, Some((hours, minutes))) => (hours, minutes),
+        (4, None) => digits.split_at_checked(2)?,
+        (2, None) => (digits, "00"),
+        _ => return None,
+    };
+    let number =
+        |text: &str| (text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse::<i64>().ok()).flatten();
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    let seconds = hours * SECONDS_PER_HOUR + minutes * 60;
+    (minutes < 60 && seconds <= MAX_OFFSET_SECONDS).then_some(sign * seconds)
+}
+
+/// Offsets at every day the database knows about; before its first and after its last change an offset stays.
+fn offset_bounds_us(zone: Tz) -> (i64, i64) {
+    const FIRST_DAY: i64 = -62_091; // 1800-01-01, before any zone left its local mean time
+    const LAST_DAY: i64 = 84_000; // 2199, after the last rule chrono-tz carries
+    let (mut smallest, mut largest) = (i64::MAX, i64::MIN);
+    for day in FIRST_DAY..=LAST_DAY {
+        if let Some(instant) = DateTime::from_timestamp(day * 86_400, 0) {
+            let offset = i64::from(zone.offset_from_utc_datetime(&instant.naive_utc()).fix().local_minus_utc());
+            (smallest, largest) = (smallest.min(offset), largest.max(offset));
+        }
+    }
+    (smallest * MICROS_PER_SECOND, largest * MICROS_PER_SECOND)
+}
+
+/// What a local time is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LocalTime {
+    /// One instant, UTC microseconds.
+    Utc(i64),
+    /// The wall clock showed it twice; both instants in UTC microseconds.
+    Ambiguous { earlier: i64, later: i64 },
+    /// The wall clock skipped it; `shifted` is the local time moved forward by the gap.
+    Nonexistent { shifted: i64 },
+}
+
+/// Converts local times of one zone. Remembers hours that have one offset, so that most rows cost a comparison.
+pub struct ZoneConverter {
+    rule: Rule,
+    /// Local span `[low, high)` that has `offset_us`.
+    low: i64,
+    high: i64,
+    offset_us: i64,
+    /// Offset of local hours; `None` = a change of the clock touches the hour.
+    hours: HashMap<i64, Option<i64>>,
+}
+
+impl ZoneConverter {
+    pub fn new(zone: &Zone) -> Self {
+        let (low, high, offset_us) = match zone.rule {
+            Rule::Fixed { offset_us } => (i64::MIN, i64::MAX, offset_us),
+            Rule::Named(_) => (0, 0, 0),
+        };
+        ZoneConverter { rule: zone.rule, low, high, offset_us, hours: HashMap::new() }
+    }
+
+    #[inline(always)]
+    pub fn convert(&mut self, local_us: i64) -> LocalTime {
+        if local_us >= self.low && local_us < self.high {
+            return LocalTime::Utc(local_us.saturating_sub(self.offset_us));
+        }
+        self.convert_elsewhere(local_us)
+    }
+
+    #[cold]
+    fn convert_elsewhere(&mut self, local_us: i64) -> LocalTime {
+        let zone = match self.rule {
+            Rule::Fixed { offset_us } => return LocalTime::Utc(local_us.saturating_sub(offset_us)),
+            Rule::Named(zone) => zone,
+        };
+        let hour = local_us.div_euclid(MICROS_PER_HOUR);
+        let known = self.hours.get(&hour).copied();
+        let offset = known.unwrap_or_else(|| {
+            if self.hours.len() >= CACHED_HOURS {
+                self.hours.clear();
+            }
+            let found = offset_of_hour(zone, hour);
+            self.hours.insert(hour, found);
+            found
+        });
+        match offset {
+            Some(offset_us) => {
+                self.low = hour.saturating_mul(MICROS_PER_HOUR);
+                self.high = self.low.saturating_add(MICROS_PER_HOUR);
+                self.offset_us = offset_us;
+                LocalTime::Utc(local_us.saturating_sub(offset_us))
+            }
+            None => resolve(zone, local_us),
+        }
+    }
+}
+
+/// The local clock's reading, kept inside the calendar: an hour beyond it has the offset of its end.
+fn wall_clock(local_us: i64) -> NaiveDateTime {
+    // A day of room on both sides, so that adding an offset stays inside.
+    let first = NaiveDateTime::MIN.and_utc().timestamp_micros().saturating_add(2 * MICROS_PER_DAY);
+    let last = NaiveDateTime::MAX.and_utc().timestamp_micros().saturating_sub(2 * MICROS_PER_DAY);
+    DateTime::from_timestamp_micros(local_us.clamp(first, last)).unwrap_or_default().naive_utc()
+}
+
+/// The offset (µs) of a local hour when both ends and every quarter in between have the same one.
+/// No clock change leaves less than its own length of time skipped or doubled, and none is undone within an hour.
+fn offset_of_hour(zone: Tz, hour: i64) -> Option<i64> {
+    let start = hour.saturating_mul(MICROS_PER_HOUR);
+    let mut offset = None;
+    for within in [0, 900, 1_800, 2_700, 3_599] {
+        let here = match zone.offset_from_local_datetime(&wall_clock(start.saturating_add(within * MICROS_PER_SECOND))) {
+            chrono::MappedLocalTime::Single(offset) => i64::from(offset.fix().local_minus_utc()) * MICROS_PER_SECOND,
+            _ => return None,
+        };
+        if *offset.get_or_insert(here) != here {
+            return None;
+        }
+    }
+    offset
+}
+
+fn resolve(zone: Tz, local_us: i64) -> LocalTime {
+    let local = wall_clock(local_us);
+    let at = |offset: &chrono_tz::TzOffset| local_us.saturating_sub(i64::from(offset.fix().local_minus_utc()) * MICROS_PER_SECOND);
+    match zone.offset_from_local_datetime(&local) {
+        chrono::MappedLocalTime::Single(offset) => LocalTime::Utc(at(&offset)),
+        chrono::MappedLocalTime::Ambiguous(one, other) => {
+            let (one, other) = (at(&one), at(&other));
+            LocalTime::Ambiguous { earlier: one.min(other), later: one.max(other) }
+        }
+        chrono::MappedLocalTime::None => {
+            let gap_us = GapInfo::new(&local, &zone)
+                .and_then(|gap| Some((gap.begin?.1, gap.end?)))
+                .map(|(before, after)| i64::from(after.offset().fix().local_minus_utc() - before.fix().local_minus_utc()))
+                .unwrap_or(SECONDS_PER_HOUR);
+            LocalTime::Nonexistent { shifted: local_us.saturating_add(gap_us * MICROS_PER_SECOND) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
