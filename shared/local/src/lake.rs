@@ -1,15 +1,26 @@
-//! The embedded lake's commands, each one function. What the command line calls.
+//! The embedded lake's commands, each one function: what the command line calls.
 
+use crate::job_lock::JobLock;
+use crate::runner::{Run, Runner};
+use crate::{LocalObjects, SqliteCatalog, SqliteLedger, SystemClock};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use timelake_engine::open::{self, Earlier};
 use timelake_engine::progress::{Progress, StopFlag};
+use timelake_engine::tables::{self, ContractChange, CreateTable, TableInfo};
+use timelake_engine::{Engine, cancel, inventory, report, rounds, store, validate};
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitState};
 use timelake_model::manifest::RunManifest;
 use timelake_model::verdict::Verdict;
-use timelake_model::{BackfillRequest, Error, JobId, Result, TimestampUs, Window};
+use timelake_model::{BackfillRequest, Counts, Error, JobId, Reason, Result, TimestampUs, Window};
+
+pub use timelake_engine::open::Earlier as BackfillOptions;
 
 pub struct Lake {
     root: PathBuf,
+    jobs: PathBuf,
+    engine: Engine,
 }
 
 /// A line of `backfill list`.
@@ -55,62 +66,240 @@ pub struct UnitStatus {
 impl Lake {
     /// Opens a lake. `create`: makes the folder and its databases when absent; else an absent lake is `not_found`.
     pub fn open(root: &Path, create: bool) -> Result<Lake> {
-        let _ = create;
-        Ok(Lake { root: root.to_path_buf() })
+        let at = |path: &Path| {
+            let shown = path.display().to_string();
+            move |p: &mut timelake_model::Place| p.file = Some(shown)
+        };
+        if !create && !root.join("catalog.db").exists() {
+            return Err(Error::not_found(Reason::PathNotFound, format!("there is no lake at {}", root.display()))
+                .hint("name it with --lake, or make one: timelake table create")
+                .at(at(root)));
+        }
+        let jobs = root.join("jobs");
+        for folder in [root, &root.join("warehouse"), &jobs] {
+            std::fs::create_dir_all(folder).map_err(|e| {
+                Error::unavailable(Reason::StorageUnavailable, format!("cannot make the lake's folder {}: {e}", folder.display()))
+                    .hint("check the permissions of its parent")
+                    .at(at(folder))
+            })?;
+        }
+        let root = root
+            .canonicalize()
+            .map_err(|e| Error::unavailable(Reason::StorageUnavailable, format!("cannot open {}: {e}", root.display())).at(at(root)))?;
+        let jobs = root.join("jobs");
+        let clock = Arc::new(SystemClock);
+        let ledger = Arc::new(SqliteLedger::open(&root.join("ledger.db"), clock.clone())?);
+        let engine = Engine {
+            catalog: Arc::new(SqliteCatalog::open(&root.join("catalog.db"), &root.join("warehouse"), create)?),
+            jobs: ledger.clone(),
+            queue: ledger,
+            objects: Arc::new(LocalObjects::new(&root)),
+            clock,
+            jobs_root: jobs.display().to_string(),
+        };
+        Ok(Lake { root, jobs, engine })
     }
+
     pub fn root(&self) -> &Path {
         &self.root
     }
+
     /// The whole road for one request; continues an unfinished job of the same request.
     /// Relative sources are taken from the current folder.
     pub async fn backfill(
         &self,
         request: &BackfillRequest,
-        options: &BackfillOptions,
+        options: &Earlier,
         progress: &dyn Progress,
         stop: &StopFlag,
     ) -> Result<RunManifest> {
-        let _ = (request, options, progress, stop);
-        todo!()
+        let current = std::env::current_dir()
+            .map_err(|e| Error::unavailable(Reason::StorageUnavailable, format!("the current folder cannot be read: {e}")))?;
+        let opened = open::open(&self.engine, request, options, &current).await?;
+        if opened.already_published {
+            return self.nothing_to_do(&opened.job).await;
+        }
+        let _lock = JobLock::take(&self.jobs, &opened.job.job)?;
+        if opened.resumed {
+            progress.note(&format!("job {} goes on (it was {})", opened.job.job, opened.job.state));
+        }
+        let run = Run { stage_only: request.run.stage_only, resume: opened.resumed, options: &request.run };
+        Runner::new(&self.engine, progress, stop).run(opened.job, opened.table, Some(opened.objects), &run).await
     }
+
+    /// The manifest of a run that found everything published: it read and wrote nothing.
+    async fn nothing_to_do(&self, job: &JobRecord) -> Result<RunManifest> {
+        let mut manifest = report::manifest(&self.engine, job).await?;
+        manifest.published = false;
+        manifest.already_published = true;
+        manifest.counts = Counts::default();
+        manifest.rollup_ranges = vec![];
+        Ok(manifest)
+    }
+
     /// Goes on with a job that stands on HOLD or was interrupted.
     pub async fn resume(&self, job: &str, progress: &dyn Progress, stop: &StopFlag) -> Result<RunManifest> {
-        let _ = (job, progress, stop);
-        todo!()
+        let job = self.job(job).await?;
+        self.go_on(job, None, progress, stop).await
     }
+
     /// Publishes a staged job.
     pub async fn publish(&self, job: &str, progress: &dyn Progress, stop: &StopFlag) -> Result<RunManifest> {
-        let _ = (job, progress, stop);
-        todo!()
+        let job = self.job(job).await?;
+        if !matches!(job.state, State::Staged | State::Validating | State::Hold | State::Published | State::Refreshed) {
+            return Err(wrong_state(&job, "it is not staged").hint(format!("timelake backfill resume {}", job.job)));
+        }
+        self.go_on(job, Some(false), progress, stop).await
     }
+
+    async fn go_on(&self, job: JobRecord, stage_only: Option<bool>, progress: &dyn Progress, stop: &StopFlag) -> Result<RunManifest> {
+        if job.state.is_published() {
+            return self.nothing_to_do(&job).await;
+        }
+        if job.state.is_final() {
+            return Err(wrong_state(&job, "nothing of it is left to go on with").hint("run its command again: it starts over"));
+        }
+        let _lock = JobLock::take(&self.jobs, &job.job)?;
+        let table = inventory::open_table(&self.engine, &job.table).await?;
+        let options = job.request.run.clone();
+        let run = Run { stage_only: stage_only.unwrap_or(options.stage_only), resume: true, options: &options };
+        Runner::new(&self.engine, progress, stop).run(job, table, None, &run).await
+    }
+
     /// Validates what is staged and says what was checked; publishes nothing.
     pub async fn validate(&self, job: &str, full: bool, progress: &dyn Progress, stop: &StopFlag) -> Result<Verdict> {
-        let _ = (job, full, progress, stop);
-        todo!()
+        let job = self.job(job).await?;
+        let groups = self.engine.jobs.groups(&job.job, job.generation).await?;
+        let stored = store::load_plan(&self.engine, &job.job, job.generation).await?;
+        let (Some(group), Some(stored)) =
+            (groups.iter().find(|g| matches!(g.state, State::Staged | State::Validating | State::Hold)), stored)
+        else {
+            return Err(wrong_state(&job, "nothing of it is staged"));
+        };
+        let receipts = rounds::latest_units(&self.engine, group).await?.into_iter().filter_map(|u| u.receipt).collect::<Vec<_>>();
+        let effort = validate::Effort { full, threads: job.request.run.threads, progress, stop };
+        progress.begin(timelake_engine::progress::Step::Validate, Some(receipts.iter().map(|r| r.counts.rows_written).sum()));
+        let verdict = validate::validate(&self.engine, &job, &stored, group, &receipts, &effort).await;
+        progress.end(timelake_engine::progress::Step::Validate);
+        verdict
     }
+
     pub async fn cancel(&self, job: &str) -> Result<RunManifest> {
-        let _ = job;
-        todo!()
+        let job = self.job(job).await?;
+        let job = if job.state.is_final() { job } else { cancel::cancel(&self.engine, &job.job).await? };
+        self.manifest_of(&job).await
     }
+
     pub async fn report(&self, job: &str) -> Result<RunManifest> {
-        let _ = job;
-        todo!()
+        let job = self.job(job).await?;
+        self.manifest_of(&job).await
     }
+
+    /// The manifest from the ledger, with what only the run itself knew (step times, checks).
+    async fn manifest_of(&self, job: &JobRecord) -> Result<RunManifest> {
+        let mut manifest = report::manifest(&self.engine, job).await?;
+        if let Ok(bytes) = self.engine.objects.read(&store::manifest_uri(&self.engine, &job.job)).await
+            && let Ok(stored) = serde_json::from_slice::<RunManifest>(&bytes)
+            && stored.generation == manifest.generation
+        {
+            manifest.checks = stored.checks;
+            manifest.steps = stored.steps;
+            manifest.peak_memory_bytes = stored.peak_memory_bytes;
+        }
+        Ok(manifest)
+    }
+
     pub async fn list(&self, table: Option<&str>) -> Result<Vec<JobSummary>> {
-        let _ = table;
-        todo!()
+        let mut out = Vec::new();
+        for job in self.engine.jobs.jobs(None).await?.into_iter().filter(|j| table.is_none_or(|t| t == j.table)) {
+            let m = report::manifest(&self.engine, &job).await?;
+            out.push(JobSummary {
+                units: m.groups.iter().map(|g| g.units).sum(),
+                units_done: m.groups.iter().map(|g| g.units_done).sum(),
+                rows_written: m.counts.rows_written,
+                window: m.window,
+                job: job.job,
+                generation: job.generation,
+                table: job.table,
+                state: job.state,
+                created: job.created,
+                updated: job.updated,
+            });
+        }
+        Ok(out)
     }
+
     pub async fn status(&self, job: &str) -> Result<JobStatus> {
-        let _ = job;
-        todo!()
+        let job = self.job(job).await?;
+        let groups = self.engine.jobs.groups(&job.job, job.generation).await?;
+        let stored = store::load_plan(&self.engine, &job.job, job.generation).await?;
+        let mut units = Vec::new();
+        for group in &groups {
+            let planned = stored.as_ref().and_then(|s| s.plan.group(&group.group));
+            for unit in rounds::latest_units(&self.engine, group).await? {
+                let plan = planned.and_then(|g| g.units.iter().find(|u| u.index == unit.unit));
+                units.push(UnitStatus {
+                    group: group.group.to_string(),
+                    unit: unit.unit,
+                    round: unit.key.round,
+                    state: unit.state,
+                    window: plan.map_or(Window::ALL, |u| u.window),
+                    estimated_rows: plan.map_or(0, |u| u.estimated_rows),
+                    rows: unit.rows,
+                    bytes: unit.bytes,
+                    attempts: unit.attempts.len() as u32,
+                    error: unit.error,
+                });
+            }
+        }
+        let next = next_step(&job);
+        Ok(JobStatus { job, groups, units, next })
+    }
+
+    pub async fn create_table(&self, table: &CreateTable) -> Result<TableInfo> {
+        tables::create_table(self.engine.catalog.as_ref(), self.engine.clock.as_ref(), table).await
+    }
+    pub async fn show_table(&self, name: &str) -> Result<TableInfo> {
+        tables::show_table(self.engine.catalog.as_ref(), name).await
+    }
+    pub async fn set_contract(&self, name: &str, change: &ContractChange) -> Result<TableInfo> {
+        tables::set_contract(self.engine.catalog.as_ref(), self.engine.clock.as_ref(), name, change).await
+    }
+
+    /// The job whose id is, or uniquely starts with, `text`.
+    async fn job(&self, text: &str) -> Result<JobRecord> {
+        let jobs = self.engine.jobs.jobs(None).await?;
+        if let Some(job) = jobs.iter().find(|j| j.job.as_str() == text) {
+            return Ok(job.clone());
+        }
+        let found: Vec<&JobRecord> = jobs.iter().filter(|j| j.job.as_str().starts_with(text)).collect();
+        match found[..] {
+            [job] => Ok(job.clone()),
+            [] => Err(Error::not_found(Reason::JobNotFound, format!("there is no job {text}"))
+                .hint("timelake backfill list shows the jobs of this lake")
+                .at(|p| p.job = Some(text.into()))),
+            _ => Err(Error::invalid(Reason::JobAmbiguous, format!("{} jobs start with {text}", found.len()))
+                .hint("write more of the id")
+                .at(|p| {
+                    p.job = Some(text.into());
+                    p.candidates = found.iter().take(10).map(|j| j.job.to_string()).collect();
+                })),
+        }
     }
 }
 
-/// How to treat an earlier job of the same or an older source.
-#[derive(Debug, Clone, Default)]
-pub struct BackfillOptions {
-    /// Load again although the job is published: a new generation.
-    pub again: bool,
-    /// Start although an unfinished job of an older version of this source exists.
-    pub new: bool,
+fn wrong_state(job: &JobRecord, what: &str) -> Error {
+    Error::conflict(Reason::WrongState, format!("job {} is {}: {what}", job.job, job.state)).at(|p| p.job = Some(job.job.to_string()))
+}
+
+fn next_step(job: &JobRecord) -> String {
+    let id = &job.job;
+    match job.state {
+        State::Planning | State::Landing | State::Writing => format!("goes on with its command, or: timelake backfill resume {id}"),
+        State::Staged | State::Validating => format!("timelake backfill publish {id}"),
+        State::Published | State::Refreshed => "nothing: its rows are on main".into(),
+        State::Hold => format!("mend the reason, then: timelake backfill resume {id}; or give it up: timelake backfill cancel {id}"),
+        State::Rejected => "nothing was published; mend the source or the options and run its command again".into(),
+        State::Cancelled | State::RolledBack => "nothing; its command starts over".into(),
+    }
 }

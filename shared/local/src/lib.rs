@@ -1,6 +1,18 @@
 //! The embedded lake: a folder with `catalog.db` (Iceberg's tables), `ledger.db` (jobs and the unit queue),
 //! `warehouse/` and `jobs/<job>/`.
 
+pub mod catalog;
+pub mod clock;
+mod job_lock;
 mod lake;
+pub mod ledger;
+pub mod objects;
+mod queue;
+mod runner;
+mod schema;
 
+pub use catalog::SqliteCatalog;
+pub use clock::SystemClock;
 pub use lake::{BackfillOptions, JobStatus, JobSummary, Lake, UnitStatus};
+pub use ledger::SqliteLedger;
+pub use objects::LocalObjects;

@@ -1,0 +1,295 @@
+//! inventory: BackfillRequest → Inventory. Reads the table's state and the source's footers; decides nothing
+//! about rows except the window that the options and the contract give.
+
+use crate::Engine;
+use crate::plan::{self, PlanLimits};
+use iceberg::TableIdent;
+use iceberg::spec::FormatVersion;
+use iceberg::table::Table;
+use std::sync::Arc;
+use timelake_model::inventory::{ExistingFile, SourceObject, TableState};
+use timelake_model::ledger::JobRecord;
+use timelake_model::request::{OnSourceConflict, RowOptions};
+use timelake_model::time::{IsoDuration, MICROS_PER_DAY, TimestampUs, Window};
+use timelake_model::{BackfillRequest, Error, Inventory, Reason, Result, TableContract};
+use timelake_source::{BoundObject, Inspection, SourceSpec};
+use timelake_table::{FileContent, LiveFile};
+
+/// Target file size when the table names none; Iceberg's default.
+const DEFAULT_TARGET_FILE_BYTES: u64 = 512 << 20;
+/// Series values sampled to find ranges.
+const SERIES_SAMPLE: usize = 10_000;
+/// Bytes per row besides the decoded columns: time, sort pairs, order, partition, one column's copy.
+const ROW_OVERHEAD_BYTES: u64 = 8 + 16 + 4 + 4 + 8;
+
+/// First instant that loads by default: earlier ones are clocks that were never set.
+const DEFAULT_MIN_TS: i64 = MICROS_PER_DAY;
+
+pub fn table_ident(name: &str) -> Result<TableIdent> {
+    let parts: Vec<&str> = name.split('.').collect();
+    if parts.len() < 2 || parts.iter().any(|p| p.is_empty()) {
+        return Err(Error::invalid(Reason::NamespaceInvalid, format!("{name} is no table name"))
+            .hint("write namespace.table, for example iot.sensor")
+            .at(|p| p.table = Some(name.into())));
+    }
+    TableIdent::from_strs(parts).map_err(|e| Error::invalid(Reason::NamespaceInvalid, format!("{name} is no table name: {e}")))
+}
+
+/// A table that can be backfilled: version, contract, columns.
+pub struct OpenTable {
+    pub table: Table,
+    pub contract: TableContract,
+    pub notes: Vec<String>,
+}
+
+pub async fn open_table(engine: &Engine, name: &str) -> Result<OpenTable> {
+    let table = engine.catalog.load(&table_ident(name)?).await?;
+    let metadata = table.metadata();
+    let mut notes = vec![];
+    match metadata.format_version() {
+        FormatVersion::V1 => {
+            return Err(Error::invalid(Reason::UnsupportedTable, format!("{name} has Iceberg format version 1"))
+                .hint("upgrade it to version 2: set table property format-version=2 with your engine")
+                .at(|p| p.table = Some(name.into())));
+        }
+        FormatVersion::V2 => {}
+        FormatVersion::V3 => notes.push(format!("{name} has Iceberg format version 3: rows are only ever appended to it")),
+    }
+    let contract = TableContract::from_properties(metadata.properties())?.ok_or_else(|| {
+        Error::invalid(Reason::MissingContract, format!("{name} does not say which column is the time and which name the series"))
+            .hint(format!("say it once: timelake table contract {name} --time-column ts --series-key device_id"))
+            .at(|p| p.table = Some(name.into()))
+    })?;
+    contract.check(&timelake_table::columns(metadata.current_schema())?)?;
+    Ok(OpenTable { table, contract, notes })
+}
+
+/// Refuses options that contradict each other or the table, before anything is read.
+pub fn check_request(request: &BackfillRequest, open: &OpenTable) -> Result<()> {
+    let rows = &request.rows;
+    let bad = |message: String, option: &str| Error::invalid(Reason::InvalidOption, message).at(|p| p.option = Some(option.into()));
+    if open.contract.dedup_key.is_none() {
+        return Err(bad(
+            format!("{} says its rows have no identity (dedup key none), so a merge cannot tell which exist", request.table),
+            "--mode",
+        )
+        .hint("set a dedup key: timelake table contract TABLE --dedup-key ..."));
+    }
+    if rows.override_retention && rows.clip_retention {
+        return Err(bad("--override-retention and --clip-retention exclude each other".into(), "--clip-retention"));
+    }
+    match (&rows.version_column, rows.on_source_conflict) {
+        (None, OnSourceConflict::Newest) => {
+            return Err(bad("--on-source-conflict newest needs --version-column".into(), "--version-column"));
+        }
+        (Some(_), other) if other != OnSourceConflict::Newest => {
+            return Err(bad("--version-column needs --on-source-conflict newest".into(), "--version-column"));
+        }
+        (Some(name), _) => {
+            let columns = timelake_table::columns(open.table.metadata().current_schema())?;
+            let contract = &open.contract;
+            let is_key = *name == contract.time_column
+                || contract.series_key.contains(name)
+                || contract.dedup_key.iter().flatten().any(|k| k == name);
+            if !columns.iter().any(|c| c.name == *name) || is_key {
+                return Err(bad(format!("--version-column {name} must be a column of the table that is no key"), "--version-column"));
+            }
+        }
+        _ => {}
+    }
+    windows(rows, &open.contract, TimestampUs(i64::MAX / 4)).map(|_| ())
+}
+
+/// Times that may be loaded at all, the asked range, and where retention starts.
+fn windows(rows: &RowOptions, contract: &TableContract, as_of: TimestampUs) -> Result<(Window, Window, Option<TimestampUs>)> {
+    let local = match &rows.tz {
+        Some(zone) => !timelake_source::Zone::parse(zone)?.is_utc(),
+        None => false,
+    };
+    let parse = |text: &Option<String>, option| text.as_ref().map(|t| TimestampUs::parse_bound(t, option, local)).transpose();
+    let start_of_days = TimestampUs(DEFAULT_MIN_TS);
+    let tomorrow = TimestampUs(as_of.0.saturating_add(MICROS_PER_DAY));
+    let times = Window {
+        start: Some(parse(&rows.min_ts, "--min-ts")?.unwrap_or(start_of_days)),
+        end: Some(parse(&rows.max_ts, "--max-ts")?.unwrap_or(tomorrow)),
+    };
+    let range = Window { start: parse(&rows.start, "--start")?, end: parse(&rows.end, "--end")? };
+    for (window, options) in [(&times, "--min-ts and --max-ts"), (&range, "--start and --end")] {
+        if window.is_empty() {
+            return Err(Error::invalid(Reason::InvalidOption, format!("{options} leave nothing: {window} is empty"))
+                .hint("the end is not included; it must be after the start"));
+        }
+    }
+    let retention = match &contract.retention {
+        Some(text) if !rows.override_retention => Some(IsoDuration::parse(text)?.before(as_of)),
+        _ => None,
+    };
+    Ok((times, range, retention))
+}
+
+/// The table's state at the head of `main`, without its files.
+fn table_state(open: &OpenTable, name: &str) -> Result<TableState> {
+    let metadata = open.table.metadata();
+    let schema = metadata.current_schema();
+    let snapshot = metadata.current_snapshot().ok_or_else(|| Error::internal("the table has no snapshot to plan against"))?;
+    let target = metadata.properties().get("write.target-file-size-bytes").and_then(|t| t.parse().ok());
+    Ok(TableState {
+        name: name.into(),
+        uuid: metadata.uuid().to_string(),
+        location: metadata.location().to_string(),
+        format_version: metadata.format_version() as u8,
+        snapshot_id: snapshot.snapshot_id(),
+        schema_id: metadata.current_schema_id(),
+        spec_id: metadata.default_partition_spec_id(),
+        // Files say the order they are in only when it is the table's.
+        sort_order_id: if timelake_table::sorts_by_contract(metadata.default_sort_order(), schema, &open.contract) {
+            metadata.default_sort_order_id() as i32
+        } else {
+            0
+        },
+        columns: timelake_table::columns(schema)?,
+        contract: open.contract.clone(),
+        partition: timelake_table::fields(metadata.default_partition_spec(), schema),
+        target_file_bytes: target.unwrap_or(DEFAULT_TARGET_FILE_BYTES),
+        existing: vec![],
+    })
+}
+
+/// Data files of a snapshot that may hold rows of the window. Delete files there are refused: their rows
+/// would have to be read as deleted.
+pub async fn existing_files(table: &Table, snapshot: i64, contract: &TableContract, window: &Window) -> Result<Vec<ExistingFile>> {
+    let time = time_field(table, contract)?;
+    let live = timelake_table::live_files(table, snapshot, time, window).await?;
+    if let Some(delete) = live.iter().find(|f| f.content != FileContent::Data) {
+        return Err(delete_files_refused(&table.identifier().to_string(), delete));
+    }
+    Ok(live.into_iter().map(|f| existing_file(&f)).collect())
+}
+
+pub fn existing_file(f: &LiveFile) -> ExistingFile {
+    ExistingFile {
+        path: f.path.clone(),
+        bytes: f.bytes,
+        rows: f.rows,
+        spec_id: f.spec_id,
+        time: f.time.map(|(a, b)| (TimestampUs(a), TimestampUs(b))),
+    }
+}
+
+pub fn delete_files_refused(table: &str, file: &LiveFile) -> Error {
+    Error::conflict(
+        Reason::DeleteFilesInWindow,
+        format!("{table} has row-level deletes in the window ({}), which are not read yet", file.path),
+    )
+    .hint("rewrite the table's files with deletes applied (compaction), or load a range without them")
+    .at(|p| p.table = Some(table.into()))
+}
+
+pub fn time_field(table: &Table, contract: &TableContract) -> Result<i32> {
+    table
+        .metadata()
+        .current_schema()
+        .field_by_name(&contract.time_column)
+        .map(|f| f.id)
+        .ok_or_else(|| Error::internal("the table has no time column"))
+}
+
+/// The inventory with what is needed to read it.
+pub struct Taken {
+    pub inventory: Inventory,
+    pub bound: Vec<BoundObject>,
+}
+
+/// How this process reads and is stopped.
+pub struct Effort<'a> {
+    pub limits: PlanLimits,
+    pub check_stop: &'a (dyn Fn() -> Result<()> + Sync),
+}
+
+pub fn spec(rows: &RowOptions, open: &OpenTable) -> Result<Arc<SourceSpec>> {
+    let columns = timelake_table::columns(open.table.metadata().current_schema())?;
+    SourceSpec::new(rows, &columns, &open.contract).map(Arc::new)
+}
+
+/// Takes the inventory: footers of all objects, the table at the head of `main`.
+pub async fn take(
+    open: &OpenTable,
+    job: &JobRecord,
+    objects: &[SourceObject],
+    spec: &Arc<SourceSpec>,
+    effort: &Effort<'_>,
+) -> Result<Taken> {
+    let rows = &job.request.rows;
+    let (times, range, retention_start) = windows(rows, &open.contract, job.as_of)?;
+    let inspections = inspect(objects, spec, effort)?;
+    let mut inventory = Inventory {
+        table: table_state(open, &job.table)?,
+        objects: inspections.iter().map(|i| i.info.clone()).collect(),
+        series_sample: vec![],
+        row_bytes: ROW_OVERHEAD_BYTES + inspections.iter().map(|i| i.key_and_payload_bytes_per_row).max().unwrap_or(0),
+        times,
+        range,
+        retention_start,
+        clip_retention: rows.clip_retention,
+        warnings: inspections.iter().flat_map(|i| i.warnings.clone()).chain(open.notes.clone()).fold(vec![], |mut all, w| {
+            if !all.contains(&w) {
+                all.push(w);
+            }
+            all
+        }),
+    };
+    let window = plan::window(&inventory);
+    inventory.table.existing = existing_files(&open.table, inventory.table.snapshot_id, &open.contract, &window).await?;
+    let bound: Vec<BoundObject> = inspections.into_iter().map(|i| i.bound).collect();
+    refine(&mut inventory, &bound, spec, job, effort)?;
+    Ok(Taken { inventory, bound })
+}
+
+/// Reads the footers again, for a job whose plan is stored; the objects must be the pinned ones.
+pub fn reopen(inventory: &Inventory, spec: &Arc<SourceSpec>, effort: &Effort) -> Result<Vec<BoundObject>> {
+    let objects: Vec<SourceObject> = inventory.objects.iter().map(|o| o.object.clone()).collect();
+    for object in &objects {
+        timelake_source::verify_pin(object)?;
+    }
+    Ok(inspect(&objects, spec, effort)?.into_iter().map(|i| i.bound).collect())
+}
+
+fn inspect(objects: &[SourceObject], spec: &Arc<SourceSpec>, effort: &Effort) -> Result<Vec<Inspection>> {
+    timelake_source::inspect_all(objects, spec, effort.limits.threads as usize, effort.check_stop)
+}
+
+/// Statistics say only where a row group starts and ends. Where that is too little to bound a unit's memory,
+/// rows are counted per chunk, and series are sampled where one chunk alone is too large.
+fn refine(inventory: &mut Inventory, bound: &[BoundObject], spec: &Arc<SourceSpec>, job: &JobRecord, effort: &Effort) -> Result<()> {
+    let first = plan::plan(inventory, &job.job, job.generation, effort.limits)?;
+    let period = inventory.table.period();
+    let tolerated = first.unit_rows_limit + first.unit_rows_limit / 2;
+    let mut counted = false;
+    for (_, unit) in first.units() {
+        let most: u64 = unit
+            .inputs
+            .iter()
+            .flat_map(|i| i.row_groups.iter().map(|g| inventory.objects[i.object as usize].row_groups[*g as usize].rows))
+            .sum();
+        if most <= tolerated {
+            continue;
+        }
+        for input in &unit.inputs {
+            for g in &input.row_groups {
+                (effort.check_stop)()?;
+                let group = &mut inventory.objects[input.object as usize].row_groups[*g as usize];
+                let straddles = group.time.is_some_and(|(low, high)| period.ordinal(low.0) != period.ordinal(high.0));
+                if straddles && group.per_chunk.is_empty() {
+                    group.per_chunk = timelake_source::count_per_chunk(&bound[input.object as usize], *g, spec, period)?;
+                    counted = true;
+                }
+            }
+        }
+    }
+    let plan = if counted { plan::plan(inventory, &job.job, job.generation, effort.limits)? } else { first };
+    let inside_a_chunk = |t: i64| period.start(period.ordinal(t)) != t && plan.window.low() != t;
+    if plan.units().any(|(_, u)| inside_a_chunk(u.window.low())) {
+        inventory.series_sample = timelake_source::sample_series(bound, spec, SERIES_SAMPLE)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! request → job: finds the job that the request is, or makes it.
+
+use crate::Engine;
+use crate::identity::{job_id, request_hash};
+use crate::inventory::{OpenTable, check_request, open_table, table_ident};
+use crate::ports::CommitOutcome;
+use crate::stage::list_path;
+use crate::tries::{Tries, new_snapshot_id};
+use std::path::Path;
+use timelake_model::inventory::SourceObject;
+use timelake_model::ledger::{JobRecord, State};
+use timelake_model::{BackfillRequest, Error, Reason, Result, Window};
+
+/// How to treat an earlier job of the same or an older source.
+#[derive(Debug, Clone, Default)]
+pub struct Earlier {
+    /// Load again although the job is published: a new generation.
+    pub again: bool,
+    /// Start although an unfinished job of an older version of this source exists.
+    pub new: bool,
+}
+
+pub struct Opened {
+    pub job: JobRecord,
+    pub table: OpenTable,
+    pub objects: Vec<SourceObject>,
+    /// The job was published before and nothing is to be done.
+    pub already_published: bool,
+    /// The job is not new: it goes on.
+    pub resumed: bool,
+}
+
+/// Opens the request's job. Writes at most the job's record, and the first snapshot of an empty table.
+pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier, current_dir: &Path) -> Result<Opened> {
+    let mut table = open_table(engine, &request.table).await?;
+    check_request(request, &table)?;
+    let objects = timelake_source::list(&request.rows.from, current_dir, request.rows.hive)?;
+    if table.table.metadata().current_snapshot().is_none() {
+        first_snapshot(engine, &request.table).await?;
+        table = open_table(engine, &request.table).await?;
+    }
+    let uuid = table.table.metadata().uuid().to_string();
+    let hash = request_hash(&uuid, request)?;
+    let id = job_id(&request.table, &hash, &objects)?;
+    let opened =
+        |job: JobRecord, table, already_published, resumed| Ok(Opened { job, table, objects: objects.clone(), already_published, resumed });
+    if let Some(job) = engine.jobs.job(&id).await? {
+        return match job.state {
+            State::Published | State::Refreshed if !earlier.again => {
+                still_published(engine, &table, &job).await?;
+                opened(job, table, true, false)
+            }
+            State::Published | State::Refreshed | State::Rejected | State::Cancelled | State::RolledBack => {
+                let next = next_generation(engine, &job, request).await?;
+                opened(next, table, false, false)
+            }
+            _ => opened(job, table, false, true),
+        };
+    }
+    // A job that only planned wrote nothing and holds nothing.
+    if !earlier.new {
+        let jobs = engine.jobs.jobs(Some(&uuid)).await?;
+        if let Some(older) = jobs.iter().find(|j| j.request_hash == hash && !j.state.is_final() && j.state != State::Planning) {
+            return Err(Error::conflict(
+                Reason::OlderJobUnfinished,
+                format!("job {} of the same request is {}, and the source has changed since", older.job, older.state),
+            )
+            .hint(format!("give it up (timelake backfill cancel {}) or load beside it (--new)", older.job))
+            .at(|p| p.job = Some(older.job.to_string())));
+        }
+    }
+    let now = engine.clock.now();
+    let record = JobRecord {
+        job: id,
+        generation: 1,
+        table: request.table.clone(),
+        table_uuid: uuid,
+        request_hash: hash,
+        request: request.clone(),
+        as_of: now,
+        window: Window::ALL,
+        state: State::Planning,
+        error: None,
+        created: now,
+        updated: now,
+    };
+    let job = engine.jobs.put_job(&record).await?;
+    opened(job, table, false, false)
+}
+
+/// `main` still stands on what the job published, or that is too long ago to tell.
+async fn still_published(engine: &Engine, open: &OpenTable, job: &JobRecord) -> Result<()> {
+    let groups = engine.jobs.groups(&job.job, job.generation).await?;
+    let metadata = open.table.metadata();
+    for published in groups.iter().filter_map(|g| g.published_snapshot) {
+        let mut at = metadata.current_snapshot();
+        while let Some(snapshot) = at {
+            if snapshot.snapshot_id() == published {
+                break;
+            }
+            // Sequence numbers grow along the chain: past the published one it cannot come any more.
+            let known = metadata.snapshot_by_id(published).map(|s| s.sequence_number());
+            if known.is_some_and(|sequence| snapshot.sequence_number() <= sequence) {
+                return Err(Error::conflict(
+                    Reason::MainSetBack,
+                    format!("job {} was published, but main was set back to before it", job.job),
+                )
+                .hint("--again loads it once more")
+                .at(|p| p.job = Some(job.job.to_string())));
+            }
+            at = snapshot.parent_snapshot_id().and_then(|p| metadata.snapshot_by_id(p));
+        }
+    }
+    Ok(())
+}
+
+async fn next_generation(engine: &Engine, job: &JobRecord, request: &BackfillRequest) -> Result<JobRecord> {
+    let now = engine.clock.now();
+    let next = JobRecord {
+        generation: job.generation + 1,
+        request: request.clone(),
+        as_of: now,
+        state: State::Planning,
+        error: None,
+        updated: now,
+        ..job.clone()
+    };
+    if engine.jobs.update_job(job.generation, &next).await? {
+        return Ok(next);
+    }
+    engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal(format!("job {} is gone from the ledger", job.job)))
+}
+
+/// The one commit to `main` besides publish: a table without a snapshot gets an empty one, because staging
+/// needs a parent (a snapshot without one resets the table's sequence numbers).
+async fn first_snapshot(engine: &Engine, name: &str) -> Result<()> {
+    let ident = table_ident(name)?;
+    let mut tries = Tries::new(engine, "the table's first snapshot");
+    loop {
+        let table = engine.catalog.load(&ident).await?;
+        if table.metadata().current_snapshot().is_some() {
+            return Ok(());
+        }
+        let id = new_snapshot_id(engine, &table);
+        let now_ms = engine.clock.now().0.div_euclid(1000);
+        let commit =
+            timelake_table::empty_append(&table, id, now_ms, list_path(table.metadata().location(), id, engine.clock.random())).await?;
+        match engine.catalog.commit(&table, commit.requirements, commit.updates).await? {
+            CommitOutcome::Done(_) => return Ok(()),
+            CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! plan: Inventory → WritePlan. A pure function: no I/O, no clock, no randomness; the same inventory and
+//! limits give the same plan, byte for byte.
+//!
+//! Time is split before series, so that row groups (which follow time in nearly every export) are read
+//! once. Unit limits are limits of chunks, and chunks are calendar periods of the finest time partition, so
+//! a partition never is in two units unless it alone exceeds a unit's memory.
+//!
+//! Must never happen: two units that share a row, a row inside the window that no unit takes, a row group
+//! without exactly one owner, a unit larger than the memory it may use.
+
+use crate::identity::json_hash;
+use std::collections::BTreeMap;
+use timelake_model::ids::{GroupName, JobId};
+use timelake_model::inventory::{Inventory, RowGroupInfo};
+use timelake_model::plan::{
+    BucketSet, Outside, PLAN_VERSION, PrunedRowGroup, PublishGroup, SeriesRange, SeriesSlice, UnitInput, WorkUnit, WritePlan, touches,
+};
+use timelake_model::time::{Period, TimestampUs, Window};
+use timelake_model::{Error, Kind, Reason, Result};
+
+/// Units in one plan. A plan above it is refused with the limit to change.
+pub const MAX_UNITS: usize = 20_000;
+/// A unit is not made smaller than this to occupy more threads: below it the fixed costs of a unit show.
+pub const MIN_ROWS_FOR_PARALLELISM: u64 = 500_000;
+/// Units per thread to aim at, so that the last ones end at about the same time.
+const UNITS_PER_THREAD: u64 = 4;
+/// Share of a worker's memory for rows; the rest is for decoding one batch and encoding one row group.
+const ROWS_SHARE_PERCENT: u64 = 60;
+/// Smallest memory of one worker that a plan is made for.
+const MIN_WORKER_BYTES: u64 = 32 << 20;
+
+/// What bounds a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlanLimits {
+    pub memory_bytes: u64,
+    pub threads: u64,
+}
+
+impl PlanLimits {
+    /// Rows one unit may hold, given the width of a row in memory.
+    pub fn unit_rows(&self, row_bytes: u64) -> u64 {
+        let worker = (self.memory_bytes / self.threads.max(1)).max(MIN_WORKER_BYTES);
+        (worker * ROWS_SHARE_PERCENT / 100 / row_bytes.max(1)).max(1)
+    }
+}
+
+/// A row group that units may read, with where it is.
+struct Source<'a> {
+    object: u32,
+    row_group: u32,
+    info: &'a RowGroupInfo,
+}
+
+impl Source<'_> {
+    /// Estimated rows in `[low, high)`.
+    fn rows_in(&self, low: i64, high: i64, period: Period) -> u64 {
+        let Some((first, last)) = self.info.time else { return 0 };
+        if !self.info.per_chunk.is_empty() {
+            let from = period.ordinal(low);
+            let to = if high == i64::MAX { i64::MAX } else { period.ordinal(high.saturating_sub(1)) + 1 };
+            return self.info.per_chunk.range(from..to).map(|(_, n)| n).sum();
+        }
+        let (low, high) = (low.max(first.0), high.min(last.0.saturating_add(1)));
+        if low >= high {
+            return 0;
+        }
+        let span = i128::from(last.0) - i128::from(first.0) + 1;
+        let part = i128::from(high) - i128::from(low);
+        ((i128::from(self.info.rows) * part + span - 1) / span) as u64
+    }
+}
+
+/// Makes the plan.
+pub fn plan(inventory: &Inventory, job: &JobId, generation: u32, limits: PlanLimits) -> Result<WritePlan> {
+    let table = &inventory.table;
+    let period = table.period();
+    let window = window(inventory);
+    let (sources, pruned) = sort_out(inventory, &inventory.window());
+
+    let unit_rows_limit = limits.unit_rows(inventory.row_bytes);
+    let mut units = Vec::new();
+    if !sources.is_empty() {
+        let cuts = if window.is_empty() { vec![] } else { cut(inventory, &sources, &window, period, unit_rows_limit, limits.threads)? };
+        for (time, series, estimated_rows) in cuts {
+            units.push(WorkUnit { index: 0, window: time, series, inputs: vec![], owns: vec![], estimated_rows });
+        }
+        if units.is_empty() {
+            // Nothing can be loaded, but there are rows to read, to say why.
+            units.push(WorkUnit {
+                index: 0,
+                window: empty_at(&window),
+                series: SeriesSlice::ALL,
+                inputs: vec![],
+                owns: vec![],
+                estimated_rows: 0,
+            });
+        }
+        assign(&sources, &mut units, period);
+        // A unit without row groups has no rows; its range stays covered by a neighbour.
+        units = absorb_idle(units);
+        for (i, unit) in units.iter_mut().enumerate() {
+            unit.index = i as u32;
+        }
+    }
+    if units.len() > MAX_UNITS {
+        return Err(Error::invalid(Reason::PlanTooLarge, format!("the plan has {} units, more than {MAX_UNITS}", units.len()))
+            .hint("give --memory more, or load a shorter range with --start and --end")
+            .at(|p| p.limit = Some(MAX_UNITS as u64)));
+    }
+
+    let source_rows: u64 = sources.iter().map(|s| s.info.rows).sum();
+    let rows_of: BTreeMap<(u32, u32), u64> = sources.iter().map(|s| ((s.object, s.row_group), s.info.rows)).collect();
+    let decoded: u64 = units
+        .iter()
+        .flat_map(|u| &u.inputs)
+        .flat_map(|i| i.row_groups.iter().map(|g| rows_of.get(&(i.object, *g)).copied().unwrap_or(0)))
+        .sum();
+    Ok(WritePlan {
+        version: PLAN_VERSION,
+        job: job.clone(),
+        generation,
+        table_uuid: table.uuid.clone(),
+        base_snapshot: table.snapshot_id,
+        schema_id: table.schema_id,
+        spec_id: table.spec_id,
+        sort_order_id: table.sort_order_id,
+        target_file_bytes: table.target_file_bytes,
+        period,
+        window,
+        groups: vec![PublishGroup { name: GroupName::all(), window, units }],
+        pruned,
+        read_amplification_permille: (decoded * 1000).checked_div(source_rows).unwrap_or(1000),
+        row_bytes: inventory.row_bytes,
+        unit_rows_limit,
+    })
+}
+
+/// What the job loads: the chunks that the source has rows in, inside what may be loaded. Tight, because
+/// this is the range that is locked until the job is published.
+pub fn window(inventory: &Inventory) -> Window {
+    let load = inventory.window();
+    let period = inventory.table.period();
+    let times =
+        inventory.objects.iter().flat_map(|o| &o.row_groups).filter(|g| g.rows > 0 && touches(&load, g.time)).filter_map(|g| g.time);
+    match times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) {
+        None => empty_at(&load),
+        Some((low, high)) => {
+            let (low, high) = (low.0.max(load.low()), high.0.min(load.high().saturating_sub(1)));
+            load.intersect(&Window::new(period.start(period.ordinal(low)), period.start(period.ordinal(high) + 1)))
+        }
+    }
+}
+
+pub fn plan_hash(plan: &WritePlan) -> Result<String> {
+    json_hash(plan)
+}
+
+fn empty_at(window: &Window) -> Window {
+    Window { start: window.start, end: window.start }
+}
+
+/// Which row groups are read, and which only counted from the footer.
+fn sort_out<'a>(inventory: &'a Inventory, window: &Window) -> (Vec<Source<'a>>, Vec<PrunedRowGroup>) {
+    let (mut sources, mut pruned) = (Vec::new(), Vec::new());
+    for (object, found) in inventory.objects.iter().enumerate() {
+        for (row_group, info) in found.row_groups.iter().enumerate() {
+            if info.rows == 0 {
+                continue;
+            }
+            let (object, row_group) = (object as u32, row_group as u32);
+            match outside(inventory, info, window) {
+                Some(outside) => pruned.push(PrunedRowGroup { object, row_group, rows: info.rows, outside }),
+                None => sources.push(Source { object, row_group, info }),
+            }
+        }
+    }
+    (sources, pruned)
+}
+
+/// A row group is pruned only if every row of it is inside min/max times and falls into one class of rows
+/// that are not loaded. With any doubt it is read.
+fn outside(inventory: &Inventory, info: &RowGroupInfo, window: &Window) -> Option<Outside> {
+    let time = info.time?;
+    let within = |w: &Window| w.contains(time.0.0) && w.contains(time.1.0);
+    if touches(window, info.time) || !within(&inventory.times) {
+        return None;
+    }
+    if !touches(&inventory.range, info.time) {
+        return Some(Outside::Range);
+    }
+    let beyond = inventory.retention_start.is_some_and(|r| time.1 < r);
+    (beyond && inventory.clip_retention && within(&inventory.range)).then_some(Outside::Retention)
+}
+
+type Cut = (Window, SeriesSlice, u64);
+
+/// Cuts the window into units: by time at chunk limits, then by series where one chunk alone is too large.
+fn cut(inventory: &Inventory, sources: &[Source], window: &Window, period: Period, limit: u64, threads: u64) -> Result<Vec<Cut>> {
+    let rows = |low: i64, high: i64| -> u64 { sources.iter().map(|s| s.rows_in(low, high, period)).sum() };
+    let (low, high) = (window.low(), window.high());
+    if low == i64::MIN || high == i64::MAX {
+        return Err(Error::internal("the window of a plan has no limits"));
+    }
+    let total = rows(low, high);
+    let wanted_units: u64 = (total / MIN_ROWS_FOR_PARALLELISM).clamp(1, threads.max(1) * UNITS_PER_THREAD).max(total.div_ceil(limit));
+
+    let last = period.ordinal(high - 1);
+    let mut out = Vec::new();
+    let mut start = low;
+    for unit in 0.. {
+        if start >= high {
+            break;
+        }
+        // Even shares of the rows: the unit ends at the chunk limit nearest to its share, found by bisection.
+        let share = u128::from(total) * (unit + 1) / u128::from(wanted_units.max(1));
+        let share = u64::try_from(share).unwrap_or(u64::MAX);
+        let first = period.ordinal(start);
+        let end_of = |ordinal: i64| if ordinal >= last { high } else { period.start(ordinal + 1) };
+        let (mut fits, mut exceeds) = (first, last + 1);
+        while fits + 1 < exceeds {
+            let middle = fits + (exceeds - fits) / 2;
+            let within = rows(low, end_of(middle)) <= share && rows(start, end_of(middle)) <= limit;
+            if within { fits = middle } else { exceeds = middle }
+        }
+        if fits < last && rows(start, end_of(fits + 1)) <= limit {
+            let (below, above) = (rows(low, end_of(fits)), rows(low, end_of(fits + 1)));
+            if above.saturating_sub(share) < share.saturating_sub(below) {
+                fits += 1;
+            }
+        }
+        let end = end_of(fits);
+        let estimated = rows(start, end);
+        let time = Window { start: Some(TimestampUs(start)), end: Some(TimestampUs(end)) };
+        if estimated <= limit {
+            out.push((time, SeriesSlice::ALL, estimated));
+        } else {
+            split_chunk(inventory, time, estimated, limit, &mut out);
+        }
+        if out.len() > MAX_UNITS {
+            break;
+        }
+        start = end;
+    }
+    Ok(out)
+}
+
+/// One chunk that exceeds a unit's memory: by the table's own buckets (files stay one per partition), then
+/// by ranges of series, and a single series that is too large by time.
+fn split_chunk(inventory: &Inventory, time: Window, estimated: u64, limit: u64, out: &mut Vec<Cut>) {
+    let parts = estimated.div_ceil(limit).max(1);
+    let Some((column, modulus)) = inventory.table.bucket_partition() else {
+        return split_range(inventory, time, None, estimated, parts, out);
+    };
+    let sets = parts.min(u64::from(modulus));
+    let rows_of = |buckets: u64| estimated * buckets / u64::from(modulus);
+    // The same number of parts for every set, so that parts by time have common limits.
+    let parts = rows_of(u64::from(modulus).div_ceil(sets)).div_ceil(limit).max(1);
+    let first = out.len();
+    for i in 0..sets {
+        let share = |i: u64| (u64::from(modulus) * i / sets) as u32;
+        let buckets: Vec<u32> = (share(i)..share(i + 1)).collect();
+        let rows = rows_of(buckets.len() as u64);
+        let set = BucketSet { column: column.clone(), modulus, buckets };
+        split_range(inventory, time, Some(set), rows, parts, out);
+    }
+    out[first..].sort_by_key(|(time, ..)| time.start);
+}
+
+fn split_range(inventory: &Inventory, time: Window, buckets: Option<BucketSet>, estimated: u64, parts: u64, out: &mut Vec<Cut>) {
+    let sample = &inventory.series_sample;
+    let mut limits: Vec<&String> = (1..parts).filter_map(|i| sample.get((sample.len() as u64 * i / parts) as usize)).collect();
+    limits.dedup();
+    // The smallest value as a limit would make an empty first range.
+    limits.retain(|l| Some(*l) != sample.first());
+    if parts > 1 && limits.is_empty() {
+        return split_time(time, buckets, estimated, parts, out);
+    }
+    let column = inventory.table.contract.series_key.first().cloned().unwrap_or_default();
+    let count = limits.len() as u64 + 1;
+    for i in 0..=limits.len() {
+        let range = (count > 1).then(|| SeriesRange {
+            column: column.clone(),
+            from: i.checked_sub(1).map(|i| limits[i].clone()),
+            to: limits.get(i).map(|l| (*l).clone()),
+        });
+        out.push((time, SeriesSlice { buckets: buckets.clone(), range }, estimated / count));
+    }
+}
+
+fn split_time(time: Window, buckets: Option<BucketSet>, estimated: u64, parts: u64, out: &mut Vec<Cut>) {
+    let (low, span) = (i128::from(time.low()), i128::from(time.high()) - i128::from(time.low()));
+    let parts = i128::from(parts).min(span);
+    let limit = |i: i128| (low + span * i / parts) as i64;
+    for i in 0..parts {
+        let series = SeriesSlice { buckets: buckets.clone(), range: None };
+        out.push((Window::new(limit(i), limit(i + 1)), series, estimated / parts as u64));
+    }
+}
+
+/// Gives each unit the row groups that may hold its rows, and each row group its owner.
+fn assign(sources: &[Source], units: &mut [WorkUnit], period: Period) {
+    for source in sources {
+        let mut owner = None;
+        for (i, unit) in units.iter_mut().enumerate() {
+            let touched = source.info.time.is_some() && touches(&unit.window, source.info.time);
+            if touched && !unit.window.is_empty() && holds_counted(source, &unit.window, period) {
+                push(&mut unit.inputs, source);
+                owner.get_or_insert(i);
+            }
+        }
+        // Read by nobody (times outside, no usable time): its owner reads it, to count and to name its rows.
+        let owner = owner.unwrap_or_else(|| {
+            push(&mut units[0].inputs, source);
+            0
+        });
+        push(&mut units[owner].owns, source);
+    }
+}
+
+/// With exact counts a row group is given only to units whose chunks it has rows in.
+fn holds_counted(source: &Source, window: &Window, period: Period) -> bool {
+    let counts = &source.info.per_chunk;
+    counts.is_empty() || counts.range(period.ordinal(window.low())..=period.ordinal(window.high().saturating_sub(1))).next().is_some()
+}
+
+fn push(list: &mut Vec<UnitInput>, source: &Source) {
+    match list.last_mut() {
+        Some(last) if last.object == source.object => last.row_groups.push(source.row_group),
+        _ => list.push(UnitInput { object: source.object, row_groups: vec![source.row_group] }),
+    }
+}
+
+/// Joins units that read nothing to the unit before (or after) them, so that ranges still cover the window.
+fn absorb_idle(units: Vec<WorkUnit>) -> Vec<WorkUnit> {
+    let mut out: Vec<WorkUnit> = Vec::with_capacity(units.len());
+    let mut pending_start = None;
+    for mut unit in units {
+        let idle = unit.inputs.is_empty() && unit.series.is_all();
+        if idle {
+            match out.last_mut() {
+                Some(last) if last.series.is_all() => last.window.end = unit.window.end,
+                // Between two split chunks nothing may be stretched; the idle unit itself costs nothing.
+                Some(_) => out.push(unit),
+                None => pending_start = pending_start.or(unit.window.start),
+            }
+            continue;
+        }
+        if let Some(start) = pending_start.take() {
+            if unit.series.is_all() {
+                unit.window.start = Some(start);
+            } else {
+                let window = Window { start: Some(start), end: unit.window.start };
+                out.push(WorkUnit { index: 0, window, series: SeriesSlice::ALL, inputs: vec![], owns: vec![], estimated_rows: 0 });
+            }
+        }
+        out.push(unit);
+    }
+    out
+}
+
+/// Checks what a plan promises; run on every plan before it is stored, and by the property test.
+pub fn check(plan: &WritePlan, inventory: &Inventory) -> Result<()> {
+    let broken = |what: String| Err(Error::new(Kind::Internal, Reason::Internal, format!("the plan is wrong: {what}")));
+    let mut owners: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+    for (_, unit) in plan.units() {
+        for input in &unit.owns {
+            for g in &input.row_groups {
+                *owners.entry((input.object, *g)).or_default() += 1;
+                if !unit.inputs.iter().any(|i| i.object == input.object && i.row_groups.contains(g)) {
+                    return broken(format!("unit {} owns row group {g} of object {} and does not read it", unit.index, input.object));
+                }
+            }
+        }
+    }
+    for p in &plan.pruned {
+        *owners.entry((p.object, p.row_group)).or_default() += 1;
+    }
+    for (o, object) in inventory.objects.iter().enumerate() {
+        for (g, info) in object.row_groups.iter().enumerate().filter(|(_, i)| i.rows > 0) {
+            match owners.get(&(o as u32, g as u32)) {
+                Some(1) => {}
+                n => return broken(format!("row group {g} of object {o} ({} rows) has {} owners", info.rows, n.unwrap_or(&0))),
+            }
+        }
+    }
+    // Time ranges in order, without gap; equal ranges must be slices of one chunk.
+    let units: Vec<&WorkUnit> = plan.units().map(|(_, u)| u).collect();
+    let mut at = plan.window.start;
+    let mut i = 0;
+    while i < units.len() && !plan.window.is_empty() {
+        let window = units[i].window;
+        if window.start != at {
+            return broken(format!("unit {} starts at {:?}, not at {at:?}", units[i].index, window.start));
+        }
+        let mut unkeyed = 0;
+        while i < units.len() && units[i].window == window {
+            unkeyed += u32::from(units[i].series.takes_unkeyed());
+            i += 1;
+        }
+        if unkeyed != 1 {
+            return broken(format!("{unkeyed} units of {window} take rows without a series"));
+        }
+        at = window.end;
+    }
+    if !units.is_empty() && !plan.window.is_empty() && at != plan.window.end {
+        return broken(format!("the units end at {at:?}, the window at {:?}", plan.window.end));
+    }
+    Ok(())
+}

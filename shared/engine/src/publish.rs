@@ -1,0 +1,248 @@
+//! publish: Approved → PublishedSnapshot. One metadata compare-and-swap: the staged files become visible on
+//! whatever `main` is by then, the tag keeps them, the branch, the staged snapshots and the lock go.
+//!
+//! Must never happen: rows on `main` whose keys another writer put there since the units looked; a publish
+//! without the branch at the validated snapshot (a cancelled or superseded job); a second publish.
+
+use crate::Engine;
+use crate::inventory::{OpenTable, existing_files, table_ident};
+use crate::overlap::{self, Overlap};
+use crate::ports::CommitOutcome;
+use crate::rounds::table_replaced;
+use crate::stage::{added, branch_moved, list_path, summary};
+use crate::store::{RoundBase, StoredPlan};
+use crate::tries::{Tries, change_group};
+use crate::{tries, write};
+use iceberg::spec::ManifestFile;
+use iceberg::table::Table;
+use timelake_model::ids::{branch_name, lock_property, published_tag};
+use timelake_model::ledger::{GroupRecord, JobRecord, State};
+use timelake_model::receipt::ManifestRef;
+use timelake_model::time::IsoDuration;
+use timelake_model::{Error, Reason, Result, UnitReceipt};
+use timelake_table::{Append, Publish};
+
+/// How a try at publishing ended.
+pub enum Published {
+    Done(GroupRecord),
+    /// `main` has rows that these units must look at first.
+    Again {
+        units: Vec<u32>,
+        base: RoundBase,
+    },
+    Cancelled(GroupRecord),
+}
+
+/// Publishes a validated group.
+pub async fn publish(
+    engine: &Engine,
+    job: &JobRecord,
+    stored: &StoredPlan,
+    group: &GroupRecord,
+    receipts: &[UnitReceipt],
+) -> Result<Published> {
+    let ident = table_ident(&job.table)?;
+    let branch = branch_name(&job.job, job.generation, &group.group);
+    let tag = published_tag(&job.job, job.generation, &group.group);
+    let undo_ms = IsoDuration::parse(&stored.inventory.table.contract.undo)?.upper_ms();
+    let mut copies: Option<Vec<ManifestRef>> = None;
+    let mut tries = Tries::new(engine, "publishing");
+    let mut group = group.clone();
+    loop {
+        let table = engine.catalog.load(&ident).await?;
+        let metadata = table.metadata();
+        let refs = timelake_table::refs(metadata)?;
+        if let Some(done) = refs.get(&tag) {
+            return finish(engine, &group, done.snapshot_id, receipts, &ident).await.map(Published::Done);
+        }
+        let staged = group.branch_snapshot.ok_or_else(|| Error::internal("a group without a branch cannot be published"))?;
+        match refs.get(&branch).map(|r| r.snapshot_id) {
+            Some(at) if at == staged => {}
+            at => {
+                let now = change_group(engine, &group, |_| false).await?;
+                if now.cancel_requested {
+                    return Ok(Published::Cancelled(now));
+                }
+                return Err(branch_moved(&branch, at, staged));
+            }
+        }
+        still_the_table(&table, stored, &job.table)?;
+        let head = metadata.current_snapshot().ok_or_else(|| table_replaced(&job.table))?;
+        let checked = group.checked_snapshot.unwrap_or(stored.plan.base_snapshot);
+        match overlap::check(&table, stored, receipts, checked, head.snapshot_id()).await? {
+            Overlap::Clear => {}
+            Overlap::Again(units) => {
+                let open = OpenTable { contract: stored.inventory.table.contract.clone(), table: table.clone(), notes: vec![] };
+                let existing = existing_files(&open.table, head.snapshot_id(), &open.contract, &stored.plan.window).await?;
+                return Ok(Published::Again { units, base: RoundBase { snapshot: head.snapshot_id(), existing } });
+            }
+        }
+        if checked != head.snapshot_id() {
+            group = change_group(engine, &group, |g| {
+                g.checked_snapshot = Some(head.snapshot_id());
+                true
+            })
+            .await?;
+        }
+        // A manifest path means one thing to readers' caches: `main` gets copies under new paths.
+        let manifests = match &copies {
+            Some(copies) => copies,
+            None => copies.insert(copy(engine, &table, job, receipts).await?),
+        };
+        let id = tries::new_snapshot_id(engine, &table);
+        let properties = summary(job, &group, Some(staged));
+        let ours: Vec<ManifestFile> = manifests.iter().map(|m| timelake_table::manifest_file(m, id)).collect();
+        let append = Append {
+            snapshot_id: id,
+            manifests: ours,
+            added: added(receipts),
+            properties: &properties,
+            now_ms: engine.clock.now().0.div_euclid(1000),
+            list_path: list_path(metadata.location(), id, engine.clock.random()),
+        };
+        let snapshot = timelake_table::append_snapshot(&table, head, append).await?;
+        let commit = timelake_table::publish(
+            &table,
+            Publish {
+                main_at: head.snapshot_id(),
+                branch: &branch,
+                branch_at: staged,
+                snapshot,
+                tag: &tag,
+                max_ref_age_ms: undo_ms,
+                staged_to_remove: &group.staged,
+                remove_lock: is_last(engine, &group).await?.then(|| lock_property(&job.job)),
+            },
+        )?;
+        match engine.catalog.commit(&table, commit.requirements, commit.updates).await? {
+            CommitOutcome::Done(_) => {} // the next load finds the tag: `main` is read again before we say so
+            CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
+        }
+    }
+}
+
+/// Rows were written for one schema and one partitioning.
+pub fn still_the_table(table: &Table, stored: &StoredPlan, name: &str) -> Result<()> {
+    let metadata = table.metadata();
+    if metadata.uuid().to_string() != stored.plan.table_uuid {
+        return Err(table_replaced(name));
+    }
+    let changed = if metadata.current_schema_id() != stored.plan.schema_id {
+        "its schema changed"
+    } else if metadata.default_partition_spec_id() != stored.plan.spec_id {
+        "its partitioning changed"
+    } else {
+        return Ok(());
+    };
+    Err(Error::conflict(Reason::TableChanged, format!("{name} changed under this job: {changed} since the plan was made"))
+        .hint("cancel the job and run its command again, which makes a new plan")
+        .at(|p| p.table = Some(name.into())))
+}
+
+async fn copy(engine: &Engine, table: &Table, job: &JobRecord, receipts: &[UnitReceipt]) -> Result<Vec<ManifestRef>> {
+    let manifests: Vec<ManifestRef> = receipts.iter().flat_map(|r| r.manifests.clone()).collect();
+    let run = engine.clock.random() & 0xffff_ffff_ffff;
+    let location = table.metadata().location().trim_end_matches('/');
+    let paths =
+        (0..manifests.len()).map(|i| format!("{location}/metadata/{}-g{}-pub-{run:012x}-{i:05}.avro", job.job, job.generation)).collect();
+    let copies = timelake_table::copy_manifests(table.file_io(), &manifests, paths).await?;
+    engine.objects.make_durable(&copies.iter().map(|c| c.path.clone()).collect::<Vec<_>>()).await?;
+    Ok(copies)
+}
+
+async fn is_last(engine: &Engine, group: &GroupRecord) -> Result<bool> {
+    let groups = engine.jobs.groups(&group.job, group.generation).await?;
+    Ok(groups.iter().all(|g| g.group == group.group || g.state.is_final()))
+}
+
+/// The tag is there: `main` is read again, and the group is PUBLISHED.
+async fn finish(
+    engine: &Engine,
+    group: &GroupRecord,
+    snapshot_id: i64,
+    receipts: &[UnitReceipt],
+    ident: &iceberg::TableIdent,
+) -> Result<GroupRecord> {
+    let table = engine.catalog.load(ident).await?;
+    let snapshot = table.metadata().snapshot_by_id(snapshot_id).ok_or_else(|| Error::internal("the published snapshot is gone"))?;
+    let manifests = timelake_table::manifests_of(&table, snapshot).await?;
+    let ours: Vec<&ManifestFile> = manifests.iter().filter(|m| m.added_snapshot_id == snapshot_id).collect();
+    let rows: u64 = ours.iter().map(|m| m.added_rows_count.unwrap_or(0)).sum();
+    let files: u64 = ours.iter().map(|m| u64::from(m.added_files_count.unwrap_or(0))).sum();
+    let expected = added(receipts);
+    if (rows, files) != (expected.rows, expected.files) {
+        return Err(Error::internal(format!(
+            "the published snapshot adds {rows} rows in {files} files, the receipts say {} in {}",
+            expected.rows, expected.files
+        )));
+    }
+    change_group(engine, group, |g| {
+        if g.state.is_published() {
+            return false;
+        }
+        g.state = State::Published;
+        g.published_snapshot = Some(snapshot_id);
+        g.committed = true;
+        g.error = None;
+        true
+    })
+    .await
+}
+
+/// A group that adds nothing: its branch goes, nothing is committed to `main`.
+pub async fn publish_nothing(engine: &Engine, job: &JobRecord, group: &GroupRecord) -> Result<GroupRecord> {
+    drop_branch(engine, job, group).await?;
+    change_group(engine, group, |g| {
+        if g.state.is_final() {
+            return false;
+        }
+        g.state = State::Published;
+        g.committed = false;
+        g.error = None;
+        true
+    })
+    .await
+}
+
+/// Removes the group's branch and staged snapshots, and the lock when no other group needs it. No error when
+/// they are gone. Returns the published snapshot when the tag is there instead.
+pub async fn drop_branch(engine: &Engine, job: &JobRecord, group: &GroupRecord) -> Result<Option<i64>> {
+    let ident = table_ident(&job.table)?;
+    let branch = branch_name(&group.job, group.generation, &group.group);
+    let tag = published_tag(&group.job, group.generation, &group.group);
+    let lock = lock_property(&group.job);
+    let staged: Vec<i64> = group.staged.iter().copied().chain(group.next_snapshot).collect();
+    let mut tries = Tries::new(engine, "removing the staging branch");
+    loop {
+        let table = match engine.catalog.load(&ident).await {
+            Ok(table) => table,
+            Err(e) if e.reason == Reason::TableNotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let refs = timelake_table::refs(table.metadata())?;
+        if let Some(done) = refs.get(&tag) {
+            return Ok(Some(done.snapshot_id));
+        }
+        let release = is_last(engine, group).await?.then(|| lock.clone());
+        let commit = match refs.get(&branch) {
+            Some(at) => timelake_table::drop_branch(&table, &branch, at.snapshot_id, &staged, release)?,
+            None => match release.filter(|l| table.metadata().properties().contains_key(l)) {
+                Some(lock) => timelake_table::Commit {
+                    requirements: vec![iceberg::TableRequirement::UuidMatch { uuid: table.metadata().uuid() }],
+                    updates: vec![iceberg::TableUpdate::RemoveProperties { removals: vec![lock] }],
+                },
+                None => return Ok(None),
+            },
+        };
+        match engine.catalog.commit(&table, commit.requirements, commit.updates).await? {
+            CommitOutcome::Done(_) => return Ok(None),
+            CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
+        }
+    }
+}
+
+/// Rows and files that publishing would add, for messages.
+pub fn describe(receipts: &[UnitReceipt]) -> String {
+    let added = added(receipts);
+    format!("{} rows in {} files of {} partitions", added.rows, added.files, write::partitions(receipts))
+}

@@ -1,0 +1,142 @@
+//! The run manifest of a job, from the ledger, the plan and the receipts.
+
+use crate::Engine;
+use crate::rounds::latest_units;
+use crate::store::{StoredPlan, load_plan};
+use crate::validate::totals;
+use crate::write::{merge_errors, partitions};
+use std::collections::BTreeMap;
+use timelake_model::ids::{branch_name, published_tag};
+use timelake_model::ledger::{JobRecord, UnitRecord, UnitState};
+use timelake_model::manifest::{GroupSummary, PlanSummary, RunManifest, SourceSummary, WrittenSummary};
+use timelake_model::time::Window;
+use timelake_model::{Counts, Result, TimestampUs, UnitReceipt};
+
+/// Makes the manifest as things stand. `published` says whether the job moved `main`; a run that finds the
+/// job published before sets `already_published` itself.
+pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
+    let stored = load_plan(engine, &job.job, job.generation).await?;
+    let groups = engine.jobs.groups(&job.job, job.generation).await?;
+    let mut units: Vec<UnitRecord> = Vec::new();
+    let mut summaries = Vec::new();
+    for group in &groups {
+        let of_group = latest_units(engine, group).await?;
+        let count = |state| of_group.iter().filter(|u| u.state == state).count() as u64;
+        let planned = stored.as_ref().and_then(|s| s.plan.group(&group.group)).map_or(0, |g| g.units.len() as u64);
+        summaries.push(GroupSummary {
+            group: group.group.to_string(),
+            state: group.state,
+            round: group.round,
+            units: planned,
+            units_done: count(UnitState::Done),
+            units_failed: count(UnitState::Failed),
+            rederived: group.rederived,
+            branch: (!group.state.is_final()).then(|| branch_name(&job.job, job.generation, &group.group)),
+            published_snapshot: group.published_snapshot,
+            tag: group.published_snapshot.map(|_| published_tag(&job.job, job.generation, &group.group)),
+        });
+        units.extend(of_group);
+    }
+    let receipts: Vec<UnitReceipt> = units.into_iter().filter_map(|u| u.receipt).collect();
+    let committed = groups.iter().any(|g| g.committed);
+    let counts = stored.as_ref().map_or_else(Counts::default, |s| totals(s, &receipts));
+    let time_range = receipts.iter().filter_map(|r| r.time).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    let mut column_sums: BTreeMap<String, u64> = BTreeMap::new();
+    for (column, sum) in receipts.iter().flat_map(|r| &r.column_sums) {
+        let known = column_sums.entry(column.clone()).or_default();
+        *known = known.wrapping_add(*sum);
+    }
+    let key_hash = receipts.iter().fold(0u64, |all, r| all.wrapping_add(r.key_hash));
+    Ok(RunManifest {
+        job: job.job.clone(),
+        generation: job.generation,
+        table: job.table.clone(),
+        state: job.state,
+        published: committed,
+        already_published: false,
+        counts,
+        files_missing_column: stored.as_ref().map(missing_columns).unwrap_or_default(),
+        rollup_ranges: if committed { changed_ranges(stored.as_ref(), &receipts) } else { vec![] },
+        warnings: warnings(stored.as_ref(), &receipts),
+        window: stored.as_ref().map_or(job.window, |s| s.plan.window),
+        time_range,
+        as_of: job.as_of,
+        source: stored.as_ref().map(source).unwrap_or_default(),
+        written: written(&receipts),
+        plan: stored.as_ref().map(plan).unwrap_or_default(),
+        groups: summaries,
+        checks: vec![],
+        errors: merge_errors(receipts.iter().flat_map(|r| r.errors.clone())),
+        column_sums: column_sums.into_iter().map(|(c, s)| (c, format!("{s:016x}"))).collect(),
+        key_hash: format!("{key_hash:016x}"),
+        error: job.error.clone().or_else(|| groups.iter().find_map(|g| g.error.clone())),
+        steps: vec![],
+        peak_memory_bytes: None,
+    })
+}
+
+fn missing_columns(stored: &StoredPlan) -> BTreeMap<String, Vec<String>> {
+    let mut out: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for object in &stored.inventory.objects {
+        for column in &object.missing_columns {
+            out.entry(column.clone()).or_default().push(object.object.shown.clone());
+        }
+    }
+    out
+}
+
+fn source(stored: &StoredPlan) -> SourceSummary {
+    let objects = &stored.inventory.objects;
+    SourceSummary {
+        files: objects.len() as u64,
+        bytes: objects.iter().map(|o| o.object.size).sum(),
+        row_groups: objects.iter().map(|o| o.row_groups.len() as u64).sum(),
+        row_groups_pruned: stored.plan.pruned.len() as u64,
+    }
+}
+
+fn plan(stored: &StoredPlan) -> PlanSummary {
+    PlanSummary {
+        units: stored.plan.units().count() as u64,
+        hash: stored.hash.clone(),
+        base_snapshot: Some(stored.plan.base_snapshot),
+        read_amplification: stored.plan.read_amplification_permille as f64 / 1000.0,
+        unit_rows_limit: stored.plan.unit_rows_limit,
+    }
+}
+
+fn written(receipts: &[UnitReceipt]) -> WrittenSummary {
+    let sizes = || receipts.iter().flat_map(|r| &r.files).map(|f| f.bytes);
+    WrittenSummary {
+        files: sizes().count() as u64,
+        bytes: sizes().sum(),
+        partitions: partitions(receipts),
+        smallest_file_bytes: sizes().min().unwrap_or(0),
+        largest_file_bytes: sizes().max().unwrap_or(0),
+    }
+}
+
+/// Chunks that got rows, neighbours joined: what rollups over the table must recompute.
+fn changed_ranges(stored: Option<&StoredPlan>, receipts: &[UnitReceipt]) -> Vec<Window> {
+    let Some(stored) = stored else { return vec![] };
+    let period = stored.plan.period;
+    let mut ranges: Vec<(TimestampUs, TimestampUs)> = receipts
+        .iter()
+        .filter_map(|r| r.time)
+        .map(|(low, high)| (TimestampUs(period.start(period.ordinal(low.0))), TimestampUs(period.start(period.ordinal(high.0) + 1))))
+        .collect();
+    ranges.sort();
+    let mut out: Vec<Window> = Vec::new();
+    for (low, high) in ranges {
+        match out.last_mut() {
+            Some(last) if last.end >= Some(low) => last.end = last.end.max(Some(high)),
+            _ => out.push(Window { start: Some(low), end: Some(high) }),
+        }
+    }
+    out
+}
+
+fn warnings(stored: Option<&StoredPlan>, receipts: &[UnitReceipt]) -> Vec<String> {
+    let of_source = stored.map(|s| s.inventory.warnings.clone()).unwrap_or_default();
+    of_source.into_iter().chain(receipts.iter().flat_map(|r| r.warnings.clone())).collect()
+}

@@ -1,0 +1,234 @@
+//! Opens a generation and its rounds: the branches and the lock in the table, then counters, units and
+//! messages in the ledger. Every step is written only if absent, so two planners, or one that crashed and
+//! came again, end at the same state.
+
+use crate::Engine;
+use crate::inventory::table_ident;
+use crate::ports::CommitOutcome;
+use crate::store::{RoundBase, StoredPlan, store_base};
+use crate::tries::{Tries, change_group, settle_job};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use timelake_model::ids::{LOCK_PREFIX, branch_name, lock_property};
+use timelake_model::ledger::{
+    GroupRecord, JobRecord, MAX_REDERIVED, Phase, PlanRecord, RoundKey, State, UnitMessage, UnitRecord, UnitState,
+};
+use timelake_model::{Error, GroupName, Reason, Result, Window};
+
+/// Messages sent between two moves of the cursor.
+const SEND_BATCH: usize = 100;
+
+/// Value of the table property `timelake.lock.<job>`: an unpublished window, readable from table metadata alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lock {
+    #[serde(rename = "gen")]
+    pub generation: u32,
+    pub window: Window,
+}
+
+/// Locks of other jobs whose window overlaps.
+pub fn overlapping_lock(properties: &HashMap<String, String>, own: &str, window: &Window) -> Option<(String, Lock)> {
+    let mut locks: Vec<_> = properties
+        .iter()
+        .filter(|(name, _)| name.starts_with(LOCK_PREFIX) && *name != own)
+        .filter_map(|(name, value)| Some((name[LOCK_PREFIX.len()..].to_string(), serde_json::from_str::<Lock>(value).ok()?)))
+        .filter(|(_, lock)| lock.window.overlaps(window))
+        .collect();
+    locks.sort_by(|a, b| a.0.cmp(&b.0));
+    locks.into_iter().next()
+}
+
+/// Opens the generation of a stored plan.
+pub async fn open_generation(engine: &Engine, job: &JobRecord, stored: &StoredPlan) -> Result<()> {
+    let plan = &stored.plan;
+    let mut groups = Vec::new();
+    for group in &plan.groups {
+        let record = GroupRecord::new(job.job.clone(), job.generation, group.name.clone(), plan.base_snapshot);
+        groups.push(engine.jobs.put_group(&record).await?);
+    }
+    let unopened: Vec<&GroupRecord> = groups.iter().filter(|g| g.state == State::Planning && !g.cancel_requested).collect();
+    if !unopened.is_empty() {
+        open_branches(engine, job, stored, &unopened).await?;
+    }
+    for group in &groups {
+        let group = change_group(engine, group, |g| {
+            let opens = g.state == State::Planning && !g.cancel_requested;
+            if opens {
+                g.state = State::Writing;
+                g.branch_snapshot = Some(plan.base_snapshot);
+            }
+            opens
+        })
+        .await?;
+        if group.state == State::Writing && group.round == 0 {
+            let units: Vec<u32> = plan.group(&group.group).map(|g| g.units.iter().map(|u| u.index).collect()).unwrap_or_default();
+            open_round(engine, stored, &group, 0, units, plan.base_snapshot).await?;
+        }
+    }
+    settle_job(engine, &job.job, job.generation).await?;
+    Ok(())
+}
+
+/// One commit: a branch per group at the plan's base snapshot, without a new snapshot, and the lock.
+async fn open_branches(engine: &Engine, job: &JobRecord, stored: &StoredPlan, groups: &[&GroupRecord]) -> Result<()> {
+    let plan = &stored.plan;
+    let ident = table_ident(&job.table)?;
+    let own = lock_property(&job.job);
+    let lock =
+        serde_json::to_string(&Lock { generation: job.generation, window: plan.window }).map_err(|e| Error::internal(e.to_string()))?;
+    let mut tries = Tries::new(engine, "opening the staging branch");
+    loop {
+        let table = engine.catalog.load(&ident).await?;
+        let metadata = table.metadata();
+        if metadata.uuid().to_string() != plan.table_uuid {
+            return Err(table_replaced(&job.table));
+        }
+        if let Some((other, lock)) = overlapping_lock(metadata.properties(), &own, &plan.window) {
+            return Err(Error::conflict(
+                Reason::WindowLocked,
+                format!("job {other} has not published its window {} yet, which overlaps {}", lock.window, plan.window),
+            )
+            .hint(format!("finish it (timelake backfill resume {other}) or give it up (timelake backfill cancel {other})"))
+            .at(|p| p.job = Some(other)));
+        }
+        let refs = timelake_table::refs(metadata)?;
+        let mut missing = Vec::new();
+        for group in groups {
+            let branch = branch_name(&job.job, job.generation, &group.group);
+            match refs.get(&branch) {
+                None => missing.push(branch),
+                Some(r) if r.snapshot_id == plan.base_snapshot => {}
+                Some(r) => {
+                    return Err(Error::conflict(
+                        Reason::BranchMoved,
+                        format!("branch {branch} is at snapshot {}, not where this job would put it", r.snapshot_id),
+                    )
+                    .hint("somebody else wrote to it; cancel the job and run its command again"));
+                }
+            }
+        }
+        if missing.is_empty() && metadata.properties().get(&own) == Some(&lock) {
+            return Ok(());
+        }
+        let commit = timelake_table::open_branches(&table, &missing, plan.base_snapshot, (own.clone(), lock.clone()))?;
+        match engine.catalog.commit(&table, commit.requirements, commit.updates).await? {
+            CommitOutcome::Done(_) => return Ok(()),
+            CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
+        }
+    }
+}
+
+pub fn table_replaced(name: &str) -> Error {
+    Error::conflict(Reason::TableChanged, format!("{name} was dropped or replaced by another table of that name"))
+        .hint("cancel the job; its rows were for the old table")
+        .at(|p| p.table = Some(name.into()))
+}
+
+/// Opens one round: plan record, units and counters, then the messages.
+async fn open_round(engine: &Engine, stored: &StoredPlan, group: &GroupRecord, round: u32, units: Vec<u32>, base: i64) -> Result<()> {
+    let key = round_key(group, round);
+    let record =
+        PlanRecord { key: key.clone(), plan_hash: stored.hash.clone(), shards: PlanRecord::shards_for(units.len()), units, cursor: 0 };
+    let record = engine.jobs.put_plan(&record).await?;
+    if record.plan_hash != stored.hash {
+        return Err(Error::internal(format!("the stored plan of job {} is not the one its ledger knows", group.job)));
+    }
+    engine.jobs.open_round(&record, base).await?;
+    for (i, batch) in record.units.chunks(SEND_BATCH).enumerate().skip(record.cursor as usize / SEND_BATCH) {
+        let messages: Vec<UnitMessage> = batch.iter().map(|unit| UnitMessage { key: key.clone(), unit: *unit }).collect();
+        engine.queue.send(&messages).await?;
+        engine.jobs.advance_cursor(&key, (i * SEND_BATCH + batch.len()) as u32).await?;
+    }
+    Ok(())
+}
+
+pub fn round_key(group: &GroupRecord, round: u32) -> RoundKey {
+    RoundKey { job: group.job.clone(), generation: group.generation, phase: Phase::Write, group: group.group.clone(), round }
+}
+
+/// Of each unit the record of its highest round.
+pub fn latest(units: Vec<UnitRecord>) -> Vec<UnitRecord> {
+    let mut out: Vec<UnitRecord> = Vec::new();
+    for unit in units {
+        match out.last_mut() {
+            Some(last) if last.unit == unit.unit => *last = unit,
+            _ => out.push(unit),
+        }
+    }
+    out
+}
+
+pub async fn latest_units(engine: &Engine, group: &GroupRecord) -> Result<Vec<UnitRecord>> {
+    Ok(latest(engine.jobs.units(&group.job, group.generation, Phase::Write, &group.group).await?))
+}
+
+/// Why a further round is opened.
+pub enum Again {
+    /// `main` has rows that some units did not see: they are derived again from this base.
+    MainMoved(RoundBase),
+    /// The user resumes: units that failed are tried again as they were.
+    Resumed,
+}
+
+/// Opens the next round for some units. Rounds opened because `main` moved are bounded.
+pub async fn next_round(engine: &Engine, stored: &StoredPlan, group: &GroupRecord, units: Vec<u32>, why: Again) -> Result<GroupRecord> {
+    let round = group.round + 1;
+    let moved = matches!(why, Again::MainMoved(_));
+    if moved && group.rederived >= MAX_REDERIVED {
+        return Err(Error::conflict(
+            Reason::RederivedTooOften,
+            format!("main got rows with keys of this job {MAX_REDERIVED} times while it was published"),
+        )
+        .hint("pause the writer of this time range and resume the job")
+        .at(|p| p.limit = Some(u64::from(MAX_REDERIVED))));
+    }
+    let base = match why {
+        Again::MainMoved(base) => base,
+        Again::Resumed => {
+            // The newest base that any of the units had: an older one would miss rows already looked at.
+            let mut base = crate::store::load_base(engine, stored, &group.group, 0).await?;
+            if group.round > 0 {
+                base = crate::store::load_base(engine, stored, &group.group, group.round).await?;
+            }
+            base
+        }
+    };
+    let base = store_base(engine, stored, &group.group, round, base).await?;
+    engine.jobs.close_round(&round_key(group, group.round)).await?;
+    let opened = change_group(engine, group, |g| {
+        if g.round >= round || g.cancel_requested {
+            return false;
+        }
+        g.round = round;
+        g.rederived += u32::from(moved);
+        g.state = State::Writing;
+        g.error = None;
+        if moved {
+            g.checked_snapshot = Some(base.snapshot);
+        }
+        true
+    })
+    .await?;
+    if opened.cancel_requested {
+        return Ok(opened);
+    }
+    open_round(engine, stored, &opened, round, units, base.snapshot).await?;
+    Ok(opened)
+}
+
+/// Puts messages back for units that are PENDING. Only while this process alone runs the job: messages that
+/// a dead process held are dropped first.
+pub async fn resend_pending(engine: &Engine, group: &GroupRecord) -> Result<u64> {
+    engine.queue.purge(&group.job, None).await?;
+    let pending: Vec<UnitRecord> = latest_units(engine, group).await?.into_iter().filter(|u| u.state == UnitState::Pending).collect();
+    let messages: Vec<UnitMessage> = pending.iter().map(|u| UnitMessage { key: u.key.clone(), unit: u.unit }).collect();
+    for batch in messages.chunks(SEND_BATCH) {
+        engine.queue.send(batch).await?;
+    }
+    Ok(messages.len() as u64)
+}
+
+/// The group's plan, or a clear word that it is gone.
+pub fn planned<'a>(stored: &'a StoredPlan, group: &GroupName) -> Result<&'a timelake_model::plan::PublishGroup> {
+    stored.plan.group(group).ok_or_else(|| Error::internal(format!("the plan has no group {group}")))
+}

@@ -1,0 +1,139 @@
+//! stage: receipts → StagedSnapshot on the group's branch. One snapshot per group and round: its id is in
+//! the ledger before the commit, so a commit whose answer was lost is recognised and adopted.
+//!
+//! Must never happen: a branch created here (only planning creates them), or moved from anywhere but where
+//! this job last put it.
+
+use crate::Engine;
+use crate::inventory::table_ident;
+use crate::ports::CommitOutcome;
+use crate::rounds::table_replaced;
+use crate::store::StoredPlan;
+use crate::tries::{Tries, change_group, new_snapshot_id};
+use crate::write;
+use iceberg::spec::ManifestFile;
+use timelake_model::ids::branch_name;
+use timelake_model::ledger::{GroupRecord, JobRecord, State};
+use timelake_model::receipt::ManifestRef;
+use timelake_model::{Error, Reason, Result, UnitReceipt};
+use timelake_table::{Added, Append};
+
+/// Totals of what the receipts add.
+pub fn added(receipts: &[UnitReceipt]) -> Added {
+    let files = || receipts.iter().flat_map(|r| &r.files);
+    Added {
+        files: files().count() as u64,
+        rows: files().map(|f| f.rows).sum(),
+        bytes: files().map(|f| f.bytes).sum(),
+        partitions: write::partitions(receipts),
+    }
+}
+
+/// Summary entries of a snapshot of a job.
+pub fn summary(job: &JobRecord, group: &GroupRecord, source_snapshot: Option<i64>) -> Vec<(String, String)> {
+    let mut out = vec![
+        ("timelake.job".to_string(), job.job.to_string()),
+        ("timelake.generation".into(), job.generation.to_string()),
+        ("timelake.group".into(), group.group.to_string()),
+    ];
+    if let Some(id) = source_snapshot {
+        out.push(("source-snapshot-id".into(), id.to_string()));
+    }
+    out
+}
+
+pub fn list_path(location: &str, snapshot_id: i64, random: u64) -> String {
+    format!("{}/metadata/snap-{snapshot_id}-0-{random:016x}.avro", location.trim_end_matches('/'))
+}
+
+/// Commits the staged snapshot; returns the group as stored. Repeating it is safe.
+pub async fn stage(
+    engine: &Engine,
+    job: &JobRecord,
+    stored: &StoredPlan,
+    group: &GroupRecord,
+    receipts: &[UnitReceipt],
+) -> Result<GroupRecord> {
+    let ident = table_ident(&job.table)?;
+    let branch = branch_name(&job.job, job.generation, &group.group);
+    let manifests: Vec<ManifestRef> = receipts.iter().flat_map(|r| r.manifests.clone()).collect();
+    let added = added(receipts);
+    let mut tries = Tries::new(engine, "staging");
+    loop {
+        let table = engine.catalog.load(&ident).await?;
+        let metadata = table.metadata();
+        if metadata.uuid().to_string() != stored.plan.table_uuid {
+            return Err(table_replaced(&job.table));
+        }
+        let id = match group.next_snapshot {
+            Some(id) => id,
+            None => new_snapshot_id(engine, &table),
+        };
+        let group = change_group(engine, group, |g| {
+            let unset = g.next_snapshot.is_none() && !g.cancel_requested;
+            if unset {
+                g.next_snapshot = Some(id);
+            }
+            unset
+        })
+        .await?;
+        if group.cancel_requested {
+            return Ok(group);
+        }
+        let next = group.next_snapshot.unwrap_or(id);
+        let at = timelake_table::refs(metadata)?.get(&branch).map(|r| r.snapshot_id);
+        if at == Some(next) {
+            return adopt(engine, &group, next).await;
+        }
+        let expected = group.branch_snapshot.unwrap_or(stored.plan.base_snapshot);
+        if at != Some(expected) {
+            return Err(branch_moved(&branch, at, expected));
+        }
+        // The first staged snapshot continues the branch; a later round stands on `main` as its units saw it.
+        let parent_id = if group.round == 0 { Some(expected) } else { metadata.current_snapshot_id() };
+        let parent = parent_id.and_then(|id| metadata.snapshot_by_id(id)).ok_or_else(|| {
+            Error::conflict(Reason::TableChanged, "the snapshot that the job started from is gone")
+                .hint("cancel the job and run its command again")
+        })?;
+        let ours: Vec<ManifestFile> = manifests.iter().map(|m| timelake_table::manifest_file(m, next)).collect();
+        let properties = summary(job, &group, None);
+        let append = Append {
+            snapshot_id: next,
+            manifests: ours,
+            added,
+            properties: &properties,
+            now_ms: engine.clock.now().0.div_euclid(1000),
+            list_path: list_path(metadata.location(), next, engine.clock.random()),
+        };
+        let snapshot = timelake_table::append_snapshot(&table, parent, append).await?;
+        let commit = timelake_table::stage(&table, &branch, expected, snapshot);
+        match engine.catalog.commit(&table, commit.requirements, commit.updates).await? {
+            CommitOutcome::Done(_) => return adopt(engine, &group, next).await,
+            CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
+        }
+    }
+}
+
+async fn adopt(engine: &Engine, group: &GroupRecord, snapshot: i64) -> Result<GroupRecord> {
+    change_group(engine, group, |g| {
+        if g.branch_snapshot == Some(snapshot) && g.state == State::Staged {
+            return false;
+        }
+        g.branch_snapshot = Some(snapshot);
+        g.next_snapshot = None;
+        g.state = State::Staged;
+        if !g.staged.contains(&snapshot) {
+            g.staged.push(snapshot);
+        }
+        true
+    })
+    .await
+}
+
+pub fn branch_moved(branch: &str, at: Option<i64>, expected: i64) -> Error {
+    let what = match at {
+        None => format!("branch {branch} is gone"),
+        Some(at) => format!("branch {branch} is at snapshot {at}, not at {expected} where this job left it"),
+    };
+    Error::conflict(Reason::BranchMoved, what).hint("somebody else changed it; cancel the job and run its command again")
+}

@@ -1,0 +1,99 @@
+//! The job folder: the inventory, the plan and the rounds' bases, stored once and never changed.
+
+use crate::Engine;
+use crate::identity::json_hash;
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use timelake_model::inventory::ExistingFile;
+use timelake_model::{Error, GroupName, Inventory, JobId, Kind, Reason, Result, WritePlan};
+
+/// What the units of a round look at: existing rows of one snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoundBase {
+    pub snapshot: i64,
+    pub existing: Vec<ExistingFile>,
+}
+
+fn folder(engine: &Engine, job: &JobId, generation: u32) -> String {
+    format!("{}/{job}/g{generation}", engine.jobs_root)
+}
+fn plan_uri(engine: &Engine, job: &JobId, generation: u32) -> String {
+    format!("{}/plan.json", folder(engine, job, generation))
+}
+fn inventory_uri(engine: &Engine, job: &JobId, generation: u32) -> String {
+    format!("{}/inventory.json", folder(engine, job, generation))
+}
+fn base_uri(engine: &Engine, job: &JobId, generation: u32, group: &GroupName, round: u32) -> String {
+    format!("{}/{group}-r{round}.json", folder(engine, job, generation))
+}
+pub fn manifest_uri(engine: &Engine, job: &JobId) -> String {
+    format!("{}/{job}/manifest.json", engine.jobs_root)
+}
+
+async fn read<T: DeserializeOwned>(engine: &Engine, uri: &str) -> Result<Option<T>> {
+    match engine.objects.read(uri).await {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| {
+            Error::corrupt(Reason::LedgerDamaged, format!("{uri} is damaged: {e}"))
+                .hint("cancel the job and run its command again with --again")
+                .at(|p| p.file = Some(uri.to_string()))
+        }),
+        Err(e) if e.kind == Kind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Stores a value once: a second writer gets what the first one stored.
+async fn write_once<T: Serialize + DeserializeOwned>(engine: &Engine, uri: &str, value: T) -> Result<T> {
+    let bytes = serde_json::to_vec_pretty(&value).map_err(|e| Error::internal(format!("cannot serialise: {e}")))?;
+    if engine.objects.put_if_absent(uri, Bytes::from(bytes)).await? {
+        return Ok(value);
+    }
+    read(engine, uri).await?.ok_or_else(|| Error::unavailable(Reason::StorageUnavailable, format!("{uri} was there and is gone")))
+}
+
+/// A stored plan with the inventory it was made from.
+pub struct StoredPlan {
+    pub plan: WritePlan,
+    pub inventory: Inventory,
+    pub hash: String,
+}
+
+pub async fn load_plan(engine: &Engine, job: &JobId, generation: u32) -> Result<Option<StoredPlan>> {
+    let Some(plan) = read::<WritePlan>(engine, &plan_uri(engine, job, generation)).await? else { return Ok(None) };
+    let Some(inventory) = read(engine, &inventory_uri(engine, job, generation)).await? else {
+        return Err(Error::corrupt(Reason::LedgerDamaged, format!("the inventory of job {job} is gone")));
+    };
+    let hash = json_hash(&plan)?;
+    Ok(Some(StoredPlan { plan, inventory, hash }))
+}
+
+/// Stores inventory and plan unless a plan is stored already; returns what is stored. The inventory goes
+/// first: a stored plan always has its inventory, and two planners cannot mix theirs.
+pub async fn store_plan(
+    engine: &Engine,
+    inventory: Inventory,
+    make: impl FnOnce(&Inventory) -> Result<WritePlan>,
+    job: &JobId,
+    generation: u32,
+) -> Result<StoredPlan> {
+    let inventory = write_once(engine, &inventory_uri(engine, job, generation), inventory).await?;
+    let plan = make(&inventory)?;
+    let plan = write_once(engine, &plan_uri(engine, job, generation), plan).await?;
+    let hash = json_hash(&plan)?;
+    Ok(StoredPlan { plan, inventory, hash })
+}
+
+pub async fn load_base(engine: &Engine, stored: &StoredPlan, group: &GroupName, round: u32) -> Result<RoundBase> {
+    if let Some(base) = read(engine, &base_uri(engine, &stored.plan.job, stored.plan.generation, group, round)).await? {
+        return Ok(base);
+    }
+    if round == 0 {
+        return Ok(RoundBase { snapshot: stored.plan.base_snapshot, existing: stored.inventory.table.existing.clone() });
+    }
+    Err(Error::corrupt(Reason::LedgerDamaged, format!("the base of round {round} of job {} is gone", stored.plan.job)))
+}
+
+pub async fn store_base(engine: &Engine, stored: &StoredPlan, group: &GroupName, round: u32, base: RoundBase) -> Result<RoundBase> {
+    write_once(engine, &base_uri(engine, &stored.plan.job, stored.plan.generation, group, round), base).await
+}

@@ -1,0 +1,422 @@
+//! The table commands: create a table in the layout a backfill wants, show one, read and set its contract.
+//!
+//! A table of another tool needs nothing but a contract; creating one only picks good defaults. Creating also commits
+//! the one empty append `main` starts with, so that no branch ever begins without a parent.
+
+use crate::ports::{Clock, CommitOutcome, TableCatalog};
+use iceberg::spec::{FormatVersion, Schema, SortOrder, TableMetadataBuilder, Transform};
+use iceberg::table::Table;
+use iceberg::{NamespaceIdent, TableIdent, TableRequirement, TableUpdate};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+use timelake_model::contract::{DEFAULT_LATENESS, DEFAULT_UNDO, RETENTION};
+use timelake_model::ids::LOCK_PREFIX;
+use timelake_model::inventory::PartitionField;
+use timelake_model::{Column, Error, Reason, Result, TableContract, TimestampUs};
+use timelake_table::commits::{Commit, refs};
+use timelake_table::partition::{fields, parse_partition};
+use timelake_table::schema::{columns, parse_columns, sort_order};
+use timelake_table::snapshot::{empty_append, version_1_refused};
+
+/// Tries of a commit that other commits overtake.
+const COMMIT_TRIES: u32 = 20;
+const MAX_BACKOFF_MS: u64 = 2_000;
+const MAX_NAME_BYTES: usize = 255;
+
+/// What `table create` asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CreateTable {
+    /// `namespace.table`, the namespace with any number of parts.
+    pub name: String,
+    /// `ts:timestamptz,device_id:string!,value:double`
+    pub columns: String,
+    pub time_column: String,
+    pub series_key: Vec<String>,
+    /// Outer `None`: series key and time column. Inner `None`: rows have no identity.
+    pub dedup_key: Option<Option<Vec<String>>>,
+    /// `None`: `day(<time column>)`.
+    pub partition: Option<String>,
+    /// ISO-8601 durations.
+    pub retention: Option<String>,
+    pub lateness: Option<String>,
+    pub undo: Option<String>,
+}
+
+/// What `table contract` changes; what is `None` stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContractChange {
+    pub time_column: Option<String>,
+    pub series_key: Option<Vec<String>>,
+    pub dedup_key: Option<Option<Vec<String>>>,
+    /// Inner `None`: unlimited.
+    pub retention: Option<Option<String>>,
+    pub lateness: Option<String>,
+    pub undo: Option<String>,
+}
+
+/// A table as `table show` prints it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TableInfo {
+    pub name: String,
+    pub uuid: String,
+    pub location: String,
+    pub format_version: u8,
+    pub columns: Vec<Column>,
+    pub partition: Vec<PartitionField>,
+    /// Columns of the default sort order; empty = not sorted.
+    pub sort: Vec<SortColumn>,
+    pub contract: Option<TableContract>,
+    /// Head of `main`.
+    pub snapshot: Option<SnapshotInfo>,
+    /// From the snapshot's summary; `None` when the writer did not state it.
+    pub rows: Option<u64>,
+    pub files: Option<u64>,
+    pub bytes: Option<u64>,
+    pub refs: Vec<RefInfo>,
+    /// Unpublished windows by job.
+    pub locks: BTreeMap<String, serde_json::Value>,
+    /// What a user of this table should know.
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SortColumn {
+    pub column: String,
+    /// Iceberg's text, `identity` for the value itself.
+    pub transform: String,
+    /// `asc` or `desc`.
+    pub direction: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SnapshotInfo {
+    pub id: i64,
+    pub operation: String,
+    pub at: TimestampUs,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RefInfo {
+    pub name: String,
+    /// `branch` or `tag`.
+    pub kind: String,
+    pub snapshot: i64,
+}
+
+/// Reads `namespace.table`; every part is letters, digits, `_` and `-`.
+pub fn parse_name(name: &str) -> Result<TableIdent> {
+    let bad = |message: String| {
+        Error::invalid(Reason::NamespaceInvalid, message)
+            .hint("write namespace.table, for example iot.sensor")
+            .at(|p| p.table = Some(name.into()))
+    };
+    let parts: Vec<&str> = name.split('.').collect();
+    if parts.len() < 2 {
+        return Err(bad(format!("{name:?} has no namespace")));
+    }
+    if let Some(part) = parts.iter().find(|p| p.is_empty() || !p.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')) {
+        return Err(bad(format!("{name:?}: {part:?} is not a name of letters, digits, _ and -")));
+    }
+    if name.len() > MAX_NAME_BYTES {
+        return Err(bad(format!("the name is longer than {MAX_NAME_BYTES} characters")));
+    }
+    let (table, namespace) = parts.split_last().ok_or_else(|| bad(format!("{name:?} has no namespace")))?;
+    let namespace = NamespaceIdent::from_strs(namespace).map_err(|e| bad(e.message().to_string()))?;
+    Ok(TableIdent::new(namespace, table.to_string()))
+}
+
+/// Makes a table (format version 2) and commits its first, empty snapshot.
+pub async fn create_table(catalog: &dyn TableCatalog, clock: &dyn Clock, request: &CreateTable) -> Result<TableInfo> {
+    let ident = parse_name(&request.name)?;
+    let contract = TableContract {
+        time_column: request.time_column.clone(),
+        series_key: request.series_key.clone(),
+        dedup_key: match &request.dedup_key {
+            Some(key) => key.clone(),
+            None => Some(request.series_key.iter().cloned().chain([request.time_column.clone()]).collect()),
+        },
+        retention: request.retention.clone(),
+        lateness: request.lateness.clone().unwrap_or_else(|| DEFAULT_LATENESS.into()),
+        undo: request.undo.clone().unwrap_or_else(|| DEFAULT_UNDO.into()),
+    };
+    let required: Vec<String> =
+        [&contract.time_column].into_iter().chain(&contract.series_key).chain(contract.dedup_key.iter().flatten()).cloned().collect();
+    let schema = parse_columns(&request.columns, &required)?;
+    contract.check(&columns(&schema)?)?;
+    refuse_commas(&contract)?;
+    let partition = match &request.partition {
+        Some(text) => text.clone(),
+        None => format!("day({})", contract.time_column),
+    };
+    let spec = parse_partition(&partition, &schema)?;
+    let mut properties: HashMap<String, String> = contract.to_properties().into_iter().collect();
+    properties.insert("write.parquet.compression-codec".into(), "zstd".into());
+    let order = sort_order(&schema, &contract)?;
+    let metadata = TableMetadataBuilder::new(schema, spec, order, catalog.default_location(&ident), FormatVersion::V2, properties)
+        .and_then(TableMetadataBuilder::build)
+        .map_err(|e| Error::internal(format!("the new table's metadata is not valid: {e}")))?
+        .metadata;
+    let table = catalog.create(&ident, metadata).await?;
+    let table = start_main(catalog, clock, table).await?;
+    info(&table)
+}
+
+/// Commits the empty append a table without snapshots starts with; a table that has one is returned as it is.
+pub async fn start_main(catalog: &dyn TableCatalog, clock: &dyn Clock, table: Table) -> Result<Table> {
+    commit_until_done(catalog, clock, table, async |table| {
+        if table.metadata().current_snapshot().is_some() {
+            return Ok(None);
+        }
+        let snapshot_id = new_snapshot_id(clock, table);
+        let list = format!("{}/metadata/snap-{snapshot_id}-0-{}.avro", table.metadata().location(), random_hex(clock));
+        Ok(Some(empty_append(table, snapshot_id, clock.now().0.div_euclid(1000), list).await?))
+    })
+    .await
+}
+
+/// A positive snapshot id the table does not have.
+pub fn new_snapshot_id(clock: &dyn Clock, table: &Table) -> i64 {
+    loop {
+        let id = (clock.random() & (i64::MAX as u64)) as i64;
+        if id != 0 && table.metadata().snapshot_by_id(id).is_none() {
+            return id;
+        }
+    }
+}
+
+/// 32 random hexadecimal digits, for file names.
+pub fn random_hex(clock: &dyn Clock) -> String {
+    format!("{:016x}{:016x}", clock.random(), clock.random())
+}
+
+/// Loads a table and says what it is.
+pub async fn show_table(catalog: &dyn TableCatalog, name: &str) -> Result<TableInfo> {
+    info(&catalog.load(&parse_name(name)?).await?)
+}
+
+/// The contract of a table; `missing_contract` when it has none.
+pub async fn contract(catalog: &dyn TableCatalog, name: &str) -> Result<TableContract> {
+    let table = catalog.load(&parse_name(name)?).await?;
+    TableContract::from_properties(table.metadata().properties())?.ok_or_else(|| {
+        Error::invalid(Reason::MissingContract, format!("{name} has no contract"))
+            .hint(format!("state it: timelake table contract {name} --time-column COLUMN --series-key COLUMNS"))
+            .at(|p| p.table = Some(name.into()))
+    })
+}
+
+/// Sets the contract of an existing table, also one another tool made, and its sort order when it has none.
+pub async fn set_contract(catalog: &dyn TableCatalog, clock: &dyn Clock, name: &str, change: &ContractChange) -> Result<TableInfo> {
+    let table = catalog.load(&parse_name(name)?).await?;
+    refuse_version_1(&table)?;
+    let table = commit_until_done(catalog, clock, table, async |table| contract_commit(table, name, change)).await?;
+    info(&table)
+}
+
+fn contract_commit(table: &Table, name: &str, change: &ContractChange) -> Result<Option<Commit>> {
+    let metadata = table.metadata();
+    let current = TableContract::from_properties(metadata.properties())?;
+    let wanted = changed_contract(current, name, change)?;
+    let schema = metadata.current_schema();
+    wanted.check(&columns(schema)?)?;
+    refuse_commas(&wanted)?;
+
+    let mut updates = Vec::new();
+    let properties: HashMap<String, String> =
+        wanted.to_properties().into_iter().filter(|(k, v)| metadata.properties().get(k) != Some(v)).collect();
+    if !properties.is_empty() {
+        updates.push(TableUpdate::SetProperties { updates: properties });
+    }
+    if wanted.retention.is_none() && metadata.properties().contains_key(RETENTION) {
+        updates.push(TableUpdate::RemoveProperties { removals: vec![RETENTION.into()] });
+    }
+    if metadata.default_sort_order().is_unsorted() {
+        updates.push(TableUpdate::AddSortOrder { sort_order: sort_order(schema, &wanted)? });
+        updates.push(TableUpdate::SetDefaultSortOrder { sort_order_id: TableMetadataBuilder::LAST_ADDED.into() });
+    }
+    if updates.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Commit {
+        requirements: vec![
+            TableRequirement::UuidMatch { uuid: metadata.uuid() },
+            TableRequirement::CurrentSchemaIdMatch { current_schema_id: metadata.current_schema_id() },
+            TableRequirement::DefaultSortOrderIdMatch { default_sort_order_id: metadata.default_sort_order_id() },
+        ],
+        updates,
+    }))
+}
+
+fn changed_contract(current: Option<TableContract>, name: &str, change: &ContractChange) -> Result<TableContract> {
+    let need = |option: &str| {
+        Error::invalid(Reason::MissingContract, format!("{name} has no contract yet, and {option} is not given"))
+            .hint("give at least --time-column and --series-key")
+            .at(|p| {
+                p.table = Some(name.into());
+                p.option = Some(option.into());
+            })
+    };
+    let time_column = change.time_column.clone().or_else(|| current.as_ref().map(|c| c.time_column.clone()));
+    let series_key = change.series_key.clone().or_else(|| current.as_ref().map(|c| c.series_key.clone()));
+    let (time_column, series_key) = (time_column.ok_or_else(|| need("--time-column"))?, series_key.ok_or_else(|| need("--series-key"))?);
+    // New keys make a new default identity; an identity that was stated by itself stays.
+    let usual = |c: &TableContract| Some(c.series_key.iter().cloned().chain([c.time_column.clone()]).collect::<Vec<_>>());
+    let dedup_key = match (&change.dedup_key, &current) {
+        (Some(key), _) => key.clone(),
+        (None, Some(c)) if c.dedup_key != usual(c) => c.dedup_key.clone(),
+        _ => Some(series_key.iter().cloned().chain([time_column.clone()]).collect()),
+    };
+    let kept = |new: &Option<String>, old: fn(&TableContract) -> String, default: &str| {
+        new.clone().or_else(|| current.as_ref().map(old)).unwrap_or_else(|| default.into())
+    };
+    Ok(TableContract {
+        dedup_key,
+        retention: match &change.retention {
+            Some(retention) => retention.clone(),
+            None => current.as_ref().and_then(|c| c.retention.clone()),
+        },
+        lateness: kept(&change.lateness, |c| c.lateness.clone(), DEFAULT_LATENESS),
+        undo: kept(&change.undo, |c| c.undo.clone(), DEFAULT_UNDO),
+        time_column,
+        series_key,
+    })
+}
+
+/// Keys are stored as lists with commas and blanks around names cut off.
+fn refuse_commas(contract: &TableContract) -> Result<()> {
+    let names = contract.series_key.iter().chain(contract.dedup_key.iter().flatten());
+    for name in names {
+        if name.contains(',') || name.trim() != name || name == "none" {
+            return Err(Error::invalid(Reason::InvalidContract, format!("a key column cannot be named {name:?}"))
+                .hint("rename the column: no commas, no blanks at its ends, and not none")
+                .at(|p| p.column = Some(name.clone())));
+        }
+    }
+    Ok(())
+}
+
+fn refuse_version_1(table: &Table) -> Result<()> {
+    if table.metadata().format_version() == FormatVersion::V1 {
+        return Err(version_1_refused(&table.identifier().to_string()));
+    }
+    Ok(())
+}
+
+/// Commits what `make` returns for the table as it is now; makes it anew after each conflict. `None`: nothing to do.
+async fn commit_until_done(
+    catalog: &dyn TableCatalog,
+    clock: &dyn Clock,
+    mut table: Table,
+    make: impl AsyncFn(&Table) -> Result<Option<Commit>>,
+) -> Result<Table> {
+    let mut why = String::new();
+    for attempt in 0..COMMIT_TRIES {
+        if attempt > 0 {
+            let limit = (10u64 << attempt.min(8)).min(MAX_BACKOFF_MS);
+            clock.sleep(Duration::from_millis(clock.random() % limit)).await;
+            table = catalog.load(table.identifier()).await?;
+        }
+        let Some(commit) = make(&table).await? else { return Ok(table) };
+        match catalog.commit(&table, commit.requirements, commit.updates).await? {
+            CommitOutcome::Done(table) => return Ok(*table),
+            // Both end the same way here: the next round looks at the table and does only what is still missing.
+            CommitOutcome::Conflict(text) | CommitOutcome::Unknown(text) => why = text,
+        }
+    }
+    Err(Error::conflict(
+        Reason::CommitConflict,
+        format!("{} was changed by others {COMMIT_TRIES} times in a row: {why}", table.identifier()),
+    )
+    .hint("run the command again when fewer writers are busy"))
+}
+
+fn info(table: &Table) -> Result<TableInfo> {
+    let metadata = table.metadata();
+    let schema = metadata.current_schema();
+    let contract = TableContract::from_properties(metadata.properties())?;
+    let snapshot = metadata.current_snapshot();
+    let total = |name: &str| snapshot.and_then(|s| s.summary().additional_properties.get(name)?.parse::<u64>().ok());
+    let columns = columns(schema)?;
+    Ok(TableInfo {
+        name: table.identifier().to_string(),
+        uuid: metadata.uuid().to_string(),
+        location: metadata.location().to_string(),
+        format_version: metadata.format_version() as u8,
+        partition: fields(metadata.default_partition_spec(), schema),
+        sort: sort_columns(metadata.default_sort_order(), schema),
+        snapshot: snapshot.map(|s| SnapshotInfo {
+            id: s.snapshot_id(),
+            operation: s.summary().operation.as_str().to_string(),
+            at: TimestampUs(s.timestamp_ms().saturating_mul(1000)),
+        }),
+        rows: total("total-records"),
+        files: total("total-data-files"),
+        bytes: total("total-files-size"),
+        refs: refs(metadata)?
+            .into_iter()
+            .map(|(name, r)| RefInfo { name, kind: if r.is_branch() { "branch" } else { "tag" }.into(), snapshot: r.snapshot_id })
+            .collect(),
+        locks: metadata
+            .properties()
+            .iter()
+            .filter_map(|(k, v)| {
+                let job = k.strip_prefix(LOCK_PREFIX)?;
+                Some((job.to_string(), serde_json::from_str(v).unwrap_or_else(|_| serde_json::Value::String(v.clone()))))
+            })
+            .collect(),
+        notes: notes(table, &columns, contract.as_ref(), schema),
+        columns,
+        contract,
+    })
+}
+
+fn sort_columns(order: &SortOrder, schema: &Schema) -> Vec<SortColumn> {
+    order
+        .fields
+        .iter()
+        .map(|f| SortColumn {
+            column: schema.name_by_field_id(f.source_id).unwrap_or("?").to_string(),
+            transform: f.transform.to_string(),
+            direction: match f.direction {
+                iceberg::spec::SortDirection::Ascending => "asc".into(),
+                iceberg::spec::SortDirection::Descending => "desc".into(),
+            },
+        })
+        .collect()
+}
+
+fn notes(table: &Table, columns: &[Column], contract: Option<&TableContract>, schema: &Schema) -> Vec<String> {
+    let metadata = table.metadata();
+    let mut notes = Vec::new();
+    match metadata.format_version() {
+        FormatVersion::V1 => notes.push("format version 1: upgrade to 2 before a backfill".into()),
+        FormatVersion::V2 => {}
+        FormatVersion::V3 => notes.push("format version 3: backfills only append (rewritten manifests would lose row ids)".into()),
+    }
+    let nested: Vec<&str> =
+        schema.as_struct().fields().iter().map(|f| f.name.as_str()).filter(|n| !columns.iter().any(|c| c.name == *n)).collect();
+    if !nested.is_empty() {
+        notes.push(format!("written as null by backfills: {}", nested.join(", ")));
+    }
+    let Some(contract) = contract else {
+        notes.push("no contract: state it with timelake table contract before a backfill".into());
+        return notes;
+    };
+    let optional: Vec<&str> = [&contract.time_column]
+        .into_iter()
+        .chain(&contract.series_key)
+        .filter_map(|name| columns.iter().find(|c| c.name == *name && !c.required))
+        .map(|c| c.name.as_str())
+        .collect();
+    if !optional.is_empty() {
+        notes.push(format!("key columns that may be null in the table: {} (rows with a null key are refused)", optional.join(", ")));
+    }
+    let by_time = metadata.default_partition_spec().fields().iter().any(|f| {
+        schema.name_by_field_id(f.source_id) == Some(contract.time_column.as_str())
+            && matches!(f.transform, Transform::Hour | Transform::Day | Transform::Month | Transform::Year)
+    });
+    if !by_time {
+        notes.push("not partitioned by time: chunks are months".into());
+    }
+    notes
+}

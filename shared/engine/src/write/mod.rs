@@ -1,0 +1,184 @@
+//! write: WorkUnit → UnitReceipt. Reads the unit's row groups, sorts, removes duplicates and rows whose key
+//! the table already has, writes the rest in the final layout, and one manifest.
+//!
+//! Writers make no choices: everything is in the plan. They never delete files; an attempt that loses leaves
+//! its files to `gc`. The same unit gives the same bytes.
+
+mod errors;
+mod existing;
+mod gather;
+mod keys;
+mod layout;
+mod order;
+mod rows;
+mod sink;
+
+pub use errors::merge as merge_errors;
+pub use gather::Reading;
+pub use keys::{KeyColumn, Tuples};
+pub use rows::{KeyLayout, cell_text};
+pub use sink::storage_error;
+
+use futures::StreamExt;
+use iceberg::table::Table;
+use std::collections::{BTreeMap, BTreeSet};
+use timelake_model::inventory::ExistingFile;
+use timelake_model::plan::{WorkUnit, WritePlan, touches};
+use timelake_model::receipt::UnitReceipt;
+use timelake_model::request::OnSourceConflict;
+use timelake_model::{AttemptId, Error, Reason, Result, TimestampUs};
+use tokio::runtime::Handle;
+
+/// One attempt at a unit.
+pub struct UnitTask<'a> {
+    pub reading: Reading<'a>,
+    pub plan: &'a WritePlan,
+    pub unit: &'a WorkUnit,
+    pub round: u32,
+    pub attempt: &'a AttemptId,
+    pub table: &'a Table,
+    /// Snapshot whose rows win, and its files that may hold rows of the plan's window.
+    pub base_snapshot: i64,
+    pub existing: &'a [ExistingFile],
+    pub runtime: &'a Handle,
+}
+
+/// Start of the names of an attempt's files: job, unit, round and attempt.
+pub fn file_prefix(plan: &WritePlan, unit: u32, round: u32, attempt: &AttemptId) -> String {
+    format!("{}-g{}-u{unit:05}-r{round}-{attempt}", plan.job, plan.generation)
+}
+
+/// Runs the attempt on the calling thread (a blocking one: `runtime` serves its I/O).
+pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
+    let metadata = task.table.metadata();
+    if metadata.current_schema_id() != task.plan.schema_id || metadata.default_partition_spec_id() != task.plan.spec_id {
+        return Err(Error::conflict(Reason::TableChanged, "the table's schema or partitioning changed since the plan was made")
+            .hint("cancel the job and run the command again: it makes a new plan"));
+    }
+    let state = &task.reading.inventory.table;
+    let arrow_schema = timelake_table::writer_schema(metadata.current_schema())?;
+    let plain_types = state
+        .columns
+        .iter()
+        .map(|c| arrow_schema.field_with_name(&c.name).map(|f| f.data_type().clone()).map_err(keys::internal))
+        .collect::<Result<Vec<_>>>()?;
+    let mut rows = rows::UnitRows::new(state, &plain_types)?;
+    let mut gathered = gather::gather(&task.reading, task.unit, &mut rows)?;
+
+    let order = order_rows(task, &mut rows, &mut gathered)?;
+    let time = order.iter().map(|r| rows.times[*r as usize]).fold(None, |range, t| match range {
+        None => Some((t, t)),
+        Some((low, high)) => Some((t.min(low), t.max(high))),
+    });
+    gathered.counts.rows_written = order.len() as u64;
+
+    let prefix = file_prefix(task.plan, task.unit.index, task.round, task.attempt);
+    let target = layout::Target {
+        table: task.table,
+        state,
+        row_bytes: task.plan.row_bytes,
+        target_file_bytes: task.plan.target_file_bytes,
+        file_prefix: &prefix,
+        runtime: task.runtime,
+        check_stop: task.reading.check_stop,
+    };
+    let (data_files, files): (Vec<_>, Vec<_>) = layout::write(&target, rows, order)?.into_iter().map(|f| (f.data_file, f.written)).unzip();
+
+    let mut manifests = Vec::new();
+    if !data_files.is_empty() {
+        let path = format!("{}/metadata/{prefix}.avro", metadata.location().trim_end_matches('/'));
+        let spec = metadata.default_partition_spec();
+        let schema = metadata.current_schema().clone();
+        manifests.push(task.runtime.block_on(timelake_table::write_manifest(task.table.file_io(), schema, spec, path, data_files))?);
+    }
+    gathered.counts.rows_added_files = files.iter().map(|f| f.rows).sum();
+    let mut column_sums: BTreeMap<String, u64> = BTreeMap::new();
+    let mut key_hash = 0u64;
+    for file in &files {
+        key_hash = key_hash.wrapping_add(file.key_hash);
+        for (column, sum) in &file.column_sums {
+            let known = column_sums.entry(column.clone()).or_default();
+            *known = known.wrapping_add(*sum);
+        }
+    }
+    Ok(UnitReceipt {
+        unit: task.unit.index,
+        round: task.round,
+        attempt: task.attempt.clone(),
+        base_snapshot: task.base_snapshot,
+        counts: gathered.counts,
+        files,
+        manifests,
+        taken: gathered.taken,
+        left: gathered.left,
+        errors: gathered.errors.into_errors(),
+        warnings: vec![],
+        time: time.map(|(low, high)| (TimestampUs(low), TimestampUs(high))),
+        column_sums,
+        key_hash,
+    })
+}
+
+/// Row numbers in final order: duplicates, conflicts and keys that exist are gone, and counted.
+fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather::Gathered) -> Result<Vec<u32>> {
+    let inventory = task.reading.inventory;
+    let rows::UnitRows { identity, codes: key_codes, .. } = rows;
+    let codes = identity.intern(key_codes).into_owned();
+    let ranks = rows.identity.ranks(&rows.keys);
+    let mut sorted = order::sort(&codes, &ranks, &rows.times, None);
+
+    let policy = task.reading.options.on_source_conflict;
+    let version = match (&task.reading.options.version_column, policy) {
+        (Some(name), OnSourceConflict::Newest) => {
+            let column = inventory.table.columns.iter().position(|c| c.name == *name);
+            rows.payload.iter().position(|p| Some(p.column) == column)
+        }
+        _ => None,
+    };
+    let shown = |object: u32| inventory.objects[object as usize].object.shown.clone();
+    order::Dedup { rows, policy, version, shown: &shown }.run(&mut sorted, &mut gathered.counts, &mut gathered.errors, &codes)?;
+    drop(codes);
+
+    let files: Vec<ExistingFile> = task.existing.iter().filter(|f| touches(&task.unit.window, f.time)).cloned().collect();
+    let stays = if files.is_empty() || sorted.rows.is_empty() {
+        None
+    } else {
+        Some(meet_existing(task, rows, &sorted, &ranks, &files, &mut gathered.counts)?)
+    };
+
+    let survivors: Vec<u32> =
+        sorted.rows.iter().map(|(_, row)| *row).filter(|row| stays.as_ref().is_none_or(|s| s[*row as usize])).collect();
+    drop(sorted);
+    if rows.same_key {
+        return Ok(survivors);
+    }
+    let rows::UnitRows { series, codes: key_codes, .. } = rows;
+    let codes = series.intern(key_codes).into_owned();
+    let ranks = rows.series.ranks(&rows.keys);
+    let sorted = order::sort(&codes, &ranks, &rows.times, Some(&survivors));
+    Ok(sorted.rows.into_iter().map(|(_, row)| row).collect())
+}
+
+fn meet_existing(
+    task: &UnitTask,
+    rows: &rows::UnitRows,
+    sorted: &order::Sorted,
+    ranks: &[u32],
+    files: &[ExistingFile],
+    counts: &mut timelake_model::Counts,
+) -> Result<Vec<bool>> {
+    let columns = existing::columns(rows, &task.reading.inventory.table);
+    let mut existing = existing::Existing::new(rows, sorted, ranks);
+    let stream = task.runtime.block_on(timelake_table::read_rows(task.table, files, &columns, &task.unit.window))?;
+    let mut stream = std::pin::pin!(stream);
+    while let Some(batch) = task.runtime.block_on(stream.next()) {
+        (task.reading.check_stop)()?;
+        existing.batch(&batch?)?;
+    }
+    Ok(existing.finish(counts))
+}
+
+/// Distinct partitions of some receipts' files.
+pub fn partitions<'a>(receipts: impl IntoIterator<Item = &'a UnitReceipt>) -> u64 {
+    receipts.into_iter().flat_map(|r| &r.files).map(|f| (f.spec_id, &f.partition)).collect::<BTreeSet<_>>().len() as u64
+}

@@ -1,0 +1,154 @@
+//! Sorting and deduplicating the rows of a unit.
+//!
+//! Rows are scattered by key (a counting sort over key ranks), then each key's rows are sorted by time with
+//! a stable sort that is linear on rows already in order. Stable means: rows of one key and time stay in
+//! source order, so "first" and "last" are those of the source, whatever the threads.
+
+use super::errors::{BadRow, ErrorBook};
+use super::rows::UnitRows;
+use arrow::array::Array;
+use arrow::row::{RowConverter, SortField};
+use timelake_model::request::OnSourceConflict;
+use timelake_model::{Counts, Error, Reason, Result};
+
+/// A row and its time.
+pub type Timed = (i64, u32);
+
+/// Rows grouped by key code rank, each group by time. `segments[r]..segments[r + 1]` are the rows of rank `r`.
+pub struct Sorted {
+    pub rows: Vec<Timed>,
+    pub segments: Vec<u32>,
+}
+
+/// Sorts `rows` (all rows when `None`) by (rank of code, time, source order).
+pub fn sort(codes: &[u32], ranks: &[u32], times: &[i64], only: Option<&[u32]>) -> Sorted {
+    let mut counts = vec![0u32; ranks.len() + 1];
+    let mut count = |row: usize| counts[ranks[codes[row] as usize] as usize + 1] += 1;
+    match only {
+        None => (0..times.len()).for_each(&mut count),
+        Some(rows) => rows.iter().for_each(|r| count(*r as usize)),
+    }
+    for i in 1..counts.len() {
+        counts[i] += counts[i - 1];
+    }
+    let segments = counts.clone();
+    let mut rows = vec![(0i64, 0u32); *counts.last().unwrap_or(&0) as usize];
+    let mut scatter = |row: usize| {
+        let slot = &mut counts[ranks[codes[row] as usize] as usize];
+        rows[*slot as usize] = (times[row], row as u32);
+        *slot += 1;
+    };
+    match only {
+        None => (0..times.len()).for_each(&mut scatter),
+        Some(list) => list.iter().for_each(|r| scatter(*r as usize)),
+    }
+    for pair in segments.windows(2) {
+        rows[pair[0] as usize..pair[1] as usize].sort_by_key(|(time, _)| *time);
+    }
+    Sorted { rows, segments }
+}
+
+/// Removes all but one row of each (identity, time), counting the others; conflicts go to the book when
+/// the policy is to stop. Keeps the order.
+pub struct Dedup<'a> {
+    pub rows: &'a UnitRows,
+    pub policy: OnSourceConflict,
+    /// For `newest`: index into the unit's payload.
+    pub version: Option<usize>,
+    pub shown: &'a dyn Fn(u32) -> String,
+}
+
+impl Dedup<'_> {
+    pub fn run(&self, sorted: &mut Sorted, counts: &mut Counts, errors: &mut ErrorBook, identity_of: &[u32]) -> Result<()> {
+        let mut kept = 0usize;
+        let old_segments = std::mem::take(&mut sorted.segments);
+        let mut segments = Vec::with_capacity(old_segments.len());
+        segments.push(0u32);
+        for pair in old_segments.windows(2) {
+            let (mut i, end) = (pair[0] as usize, pair[1] as usize);
+            while i < end {
+                let mut j = i + 1;
+                while j < end && sorted.rows[j].0 == sorted.rows[i].0 {
+                    j += 1;
+                }
+                let winner = if j == i + 1 { sorted.rows[i].1 } else { self.settle(&sorted.rows[i..j], counts, errors, identity_of)? };
+                sorted.rows[kept] = (sorted.rows[i].0, winner);
+                kept += 1;
+                i = j;
+            }
+            segments.push(kept as u32);
+        }
+        sorted.rows.truncate(kept);
+        sorted.segments = segments;
+        Ok(())
+    }
+
+    /// Rows of one identity and time, in source order: which one stays.
+    fn settle(&self, same: &[Timed], counts: &mut Counts, errors: &mut ErrorBook, identity_of: &[u32]) -> Result<u32> {
+        let winner = match self.policy {
+            OnSourceConflict::Error | OnSourceConflict::First => same[0].1,
+            OnSourceConflict::Last => same[same.len() - 1].1,
+            OnSourceConflict::Newest => self.newest(same)?,
+        };
+        for (_, row) in same.iter().filter(|(_, r)| *r != winner) {
+            if self.rows.rows_equal(*row, winner) {
+                counts.duplicates_collapsed += 1;
+                continue;
+            }
+            counts.in_source_conflicts += 1;
+            if self.policy == OnSourceConflict::Error {
+                let (object, number) = self.rows.place(*row);
+                let (other_object, other_number) = self.rows.place(winner);
+                let key = self.rows.key_text(*row, identity_of[*row as usize])?;
+                let bad =
+                    BadRow { reason: Reason::InSourceConflict, column: "", object, row: number, value: Some(&key.clone()), skipped: false };
+                errors.add(bad, || {
+                    let (file, other) = ((self.shown)(object), (self.shown)(other_object));
+                    Error::invalid(
+                        Reason::InSourceConflict,
+                        format!("{file} row {number} and {other} row {other_number} have the same key {key} and different values"),
+                    )
+                    .hint("choose which one counts: --on-source-conflict first, last or newest")
+                    .at(|p| {
+                        p.file = Some(file);
+                        p.row = Some(number);
+                        p.other_file = Some(other);
+                        p.other_row = Some(other_number);
+                        p.key = Some(key);
+                    })
+                });
+            }
+        }
+        Ok(winner)
+    }
+
+    /// The largest version wins, NULL is the oldest; of equal ones the later in source order.
+    fn newest(&self, same: &[Timed]) -> Result<u32> {
+        let version = self.version.ok_or_else(|| Error::internal("newest without a version column"))?;
+        let cells: Vec<_> = same.iter().map(|(_, row)| self.rows.payload_cell(version, *row)).collect();
+        let slices: Vec<_> = cells.iter().map(|(array, i)| array.slice(*i, 1)).collect();
+        let refs: Vec<&dyn Array> = slices.iter().map(|s| s.as_ref()).collect();
+        let column = arrow::compute::concat(&refs).map_err(super::keys::internal)?;
+        let converter = RowConverter::new(vec![SortField::new(column.data_type().clone())]).map_err(super::keys::internal)?;
+        let encoded = converter.convert_columns(&[column]).map_err(super::keys::internal)?;
+        let best = (0..same.len()).max_by(|a, b| encoded.row(*a).cmp(&encoded.row(*b)).then(a.cmp(b)));
+        Ok(same[best.unwrap_or(0)].1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_sort_by_rank_then_time_then_source_order() {
+        //            row: 0  1  2  3  4
+        let codes = [0, 1, 0, 1, 0];
+        let times = [5, 9, 3, 1, 5];
+        let s = sort(&codes, &[1, 0], &times, None);
+        assert_eq!(s.rows, [(1, 3), (9, 1), (3, 2), (5, 0), (5, 4)]);
+        assert_eq!(s.segments, [0, 2, 5]);
+        let s = sort(&codes, &[0, 1], &times, Some(&[4, 3]));
+        assert_eq!(s.rows, [(5, 4), (1, 3)]);
+    }
+}

@@ -1,0 +1,198 @@
+//! The rows of one unit in memory: times and key codes per row, payload columns in pieces as they were
+//! read, and where each row came from.
+
+use super::keys::{KeyColumn, Tuples, internal};
+use crate::hash::cells_equal;
+use arrow::array::ArrayRef;
+use arrow::buffer::BooleanBuffer;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use timelake_model::inventory::TableState;
+use timelake_model::{Error, Result, TimestampUs};
+
+/// Where a piece's rows came from: to name a row, without a number per row.
+struct Origin {
+    object: u32,
+    /// 0-based data row of the batch's first row.
+    first_row: u64,
+    /// Rows of the batch that were taken; `None` = all.
+    taken: Option<BooleanBuffer>,
+    /// Index of the piece's first row in the unit.
+    start: u32,
+}
+
+/// A column of the table that is no key and not the time: kept as read.
+pub struct Payload {
+    /// Index into the table's columns.
+    pub column: usize,
+    pub pieces: Vec<ArrayRef>,
+}
+
+pub struct UnitRows {
+    pub times: Vec<i64>,
+    /// Index into the table's columns, for each key column.
+    pub key_columns: Vec<usize>,
+    pub keys: Vec<KeyColumn>,
+    /// Per key column, the code of each row.
+    pub codes: Vec<Vec<u32>>,
+    pub payload: Vec<Payload>,
+    origins: Vec<Origin>,
+    /// Series key, and identity (dedup key without the time), as tuples of key columns.
+    pub series: Tuples,
+    pub identity: Tuples,
+    /// The identity is the series: one order serves both.
+    pub same_key: bool,
+}
+
+/// Which columns are keys, and how series and identity are made of them. The same everywhere a row's
+/// identity is hashed.
+pub struct KeyLayout {
+    /// Index into the table's columns, for each key column.
+    pub key_columns: Vec<usize>,
+    /// Positions in `key_columns`.
+    pub series: Vec<usize>,
+    pub identity: Vec<usize>,
+    /// Identity and series are the same columns: one order serves both.
+    pub same_key: bool,
+}
+
+impl KeyLayout {
+    pub fn new(table: &TableState) -> Result<Self> {
+        let index =
+            |name: &String| table.columns.iter().position(|c| c.name == *name).ok_or_else(|| Error::internal(format!("no column {name}")));
+        let contract = &table.contract;
+        let dedup: Vec<String> = match &contract.dedup_key {
+            Some(key) => key.iter().filter(|c| **c != contract.time_column).cloned().collect(),
+            None => return Err(Error::internal("a merge needs a dedup key")),
+        };
+        let mut key_columns = Vec::new();
+        for name in contract.series_key.iter().chain(&dedup) {
+            let i = index(name)?;
+            if !key_columns.contains(&i) {
+                key_columns.push(i);
+            }
+        }
+        let positions = |names: &[String]| -> Result<Vec<usize>> {
+            names.iter().map(|n| index(n).map(|i| key_columns.iter().position(|k| *k == i).unwrap_or_default())).collect()
+        };
+        let (series, identity) = (positions(&contract.series_key)?, positions(&dedup)?);
+        let sorted = |v: &[usize]| {
+            let mut v = v.to_vec();
+            v.sort_unstable();
+            v
+        };
+        let same_key = sorted(&series) == sorted(&identity);
+        // Same columns: the same order of columns too, so that one code serves both.
+        let identity = if same_key { series.clone() } else { identity };
+        Ok(KeyLayout { key_columns, series, identity, same_key })
+    }
+}
+
+impl UnitRows {
+    pub fn new(table: &TableState, plain_types: &[arrow::datatypes::DataType]) -> Result<Self> {
+        let KeyLayout { key_columns, series, identity, same_key } = KeyLayout::new(table)?;
+        let payload = (0..table.columns.len())
+            .filter(|i| table.columns[*i].name != table.contract.time_column && !key_columns.contains(i))
+            .map(|column| Payload { column, pieces: vec![] })
+            .collect();
+        Ok(UnitRows {
+            times: vec![],
+            keys: key_columns.iter().map(|c| KeyColumn::new(&plain_types[*c])).collect::<Result<_>>()?,
+            codes: vec![vec![]; key_columns.len()],
+            payload,
+            origins: vec![],
+            identity: Tuples::new(identity),
+            series: Tuples::new(series),
+            same_key,
+            key_columns,
+        })
+    }
+
+    /// Series code of each row (the identity's where they are the same).
+    pub fn series_codes(&self) -> std::borrow::Cow<'_, [u32]> {
+        if self.same_key { self.identity.lookup(&self.codes) } else { self.series.lookup(&self.codes) }
+    }
+
+    pub fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Starts a piece; its rows are appended to `times`, `codes` and `payload` by the caller.
+    pub fn begin_piece(&mut self, object: u32, first_row: u64, taken: Option<BooleanBuffer>) {
+        self.origins.push(Origin { object, first_row, taken, start: self.times.len() as u32 });
+    }
+
+    fn piece_of(&self, row: u32) -> (usize, usize) {
+        let piece = self.origins.partition_point(|o| o.start <= row) - 1;
+        (piece, (row - self.origins[piece].start) as usize)
+    }
+
+    /// Object index and 1-based data row of a row of the unit.
+    pub fn place(&self, row: u32) -> (u32, u64) {
+        let (piece, offset) = self.piece_of(row);
+        let origin = &self.origins[piece];
+        let in_batch = match &origin.taken {
+            None => offset,
+            Some(mask) => mask.set_indices().nth(offset).unwrap_or(offset),
+        };
+        (origin.object, origin.first_row + in_batch as u64 + 1)
+    }
+
+    pub fn payload_cell(&self, payload: usize, row: u32) -> (&ArrayRef, usize) {
+        let (piece, offset) = self.piece_of(row);
+        (&self.payload[payload].pieces[piece], offset)
+    }
+
+    /// Do two rows of the same identity and time hold the same values?
+    pub fn rows_equal(&self, a: u32, b: u32) -> bool {
+        let ((pa, ia), (pb, ib)) = (self.piece_of(a), self.piece_of(b));
+        self.codes.iter().all(|c| c[a as usize] == c[b as usize])
+            && self.payload.iter().all(|p| cells_equal(&p.pieces[pa], ia, &p.pieces[pb], ib))
+    }
+
+    /// `x @ 2024-05-01T00:01:00Z`: the identity of a row in words.
+    pub fn key_text(&self, row: u32, identity: u32) -> Result<String> {
+        let mut parts = Vec::new();
+        for (column, code) in self.identity.parts(identity) {
+            let values = self.keys[column].values()?;
+            parts.push(cell_text(&values, code as usize)?);
+        }
+        Ok(format!("{} @ {}", parts.join(", "), TimestampUs(self.times[row as usize]).short()))
+    }
+}
+
+/// A cell as text, for messages.
+pub fn cell_text(array: &ArrayRef, row: usize) -> Result<String> {
+    let options = FormatOptions::default().with_null("NULL");
+    let formatter = ArrayFormatter::try_new(array, &options).map_err(internal)?;
+    Ok(formatter.value(row).to_string())
+}
+
+/// The rows of `outer` (over `len` rows) that `inner` (over the set rows of `outer`) keeps.
+pub fn compose(outer: Option<&BooleanBuffer>, len: usize, inner: &BooleanBuffer) -> BooleanBuffer {
+    match outer {
+        None => inner.clone(),
+        Some(outer) => {
+            let mut bits = arrow::array::BooleanBufferBuilder::new(len);
+            bits.append_n(len, false);
+            for (i, row) in outer.set_indices().enumerate() {
+                if inner.value(i) {
+                    bits.set_bit(row, true);
+                }
+            }
+            bits.finish()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_compose() {
+        let outer = BooleanBuffer::from(vec![true, false, true, true]);
+        let inner = BooleanBuffer::from(vec![false, true, true]);
+        assert_eq!(compose(Some(&outer), 4, &inner), BooleanBuffer::from(vec![false, false, true, true]));
+        assert_eq!(compose(None, 3, &inner), inner);
+    }
+}

@@ -1,0 +1,395 @@
+//! The catalog of an embedded lake: SQLite with the tables of PyIceberg's `SqlCatalog` (catalog name `timelake`), so
+//! that both open the same file, and table metadata as JSON files in the warehouse.
+//!
+//! The file keeps SQLite's rollback journal: a commit is one small transaction, readers never hold it for long, and
+//! the lake stays a folder that can be copied without side files. Waiting for another process is left to SQLite.
+//!
+//! Must never happen: a pointer to a metadata file or manifest list that would not survive a power loss, and a
+//! metadata file deleted after a swap whose outcome is not known.
+
+use async_trait::async_trait;
+use iceberg::io::FileIO;
+use iceberg::spec::TableMetadata;
+use iceberg::table::Table;
+use iceberg::{ErrorKind as IcebergKind, MetadataLocation, NamespaceIdent, Runtime, TableIdent, TableRequirement, TableUpdate};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use timelake_engine::ports::{CommitOutcome, TableCatalog};
+use timelake_model::{Error, Reason, Result};
+use timelake_table::commits::apply;
+use timelake_table::errors::{from_iceberg, is_missing_file};
+
+/// The name PyIceberg opens the catalog with.
+pub const CATALOG_NAME: &str = "timelake";
+/// How long a statement waits for another process.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(20);
+
+const CREATE_TABLES: &str = "
+CREATE TABLE IF NOT EXISTS iceberg_tables (
+    catalog_name VARCHAR(255) NOT NULL,
+    table_namespace VARCHAR(255) NOT NULL,
+    table_name VARCHAR(255) NOT NULL,
+    metadata_location VARCHAR(1000),
+    previous_metadata_location VARCHAR(1000),
+    iceberg_type VARCHAR(5),
+    PRIMARY KEY (catalog_name, table_namespace, table_name)
+);
+CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
+    catalog_name VARCHAR(255) NOT NULL,
+    namespace VARCHAR(255) NOT NULL,
+    property_key VARCHAR(255) NOT NULL,
+    property_value VARCHAR(1000) NOT NULL,
+    PRIMARY KEY (catalog_name, namespace, property_key)
+);";
+
+#[derive(Debug, Clone)]
+pub struct SqliteCatalog {
+    connection: Arc<Mutex<Connection>>,
+    database: PathBuf,
+    /// `file:///abs/path/warehouse`, without a slash at the end.
+    warehouse: String,
+    /// Catalogs made by older clients have no type column; all their rows are tables.
+    has_type: bool,
+    file_io: FileIO,
+}
+
+impl SqliteCatalog {
+    /// Opens `catalog.db` with its warehouse folder; makes both when `create` is set.
+    pub fn open(database: &Path, warehouse: &Path, create: bool) -> Result<SqliteCatalog> {
+        let shown = database.display().to_string();
+        let absolute = std::path::absolute(warehouse)
+            .map_err(|e| Error::unavailable(Reason::StorageUnavailable, format!("{} has no absolute path: {e}", warehouse.display())))?;
+        let folder = absolute.to_str().filter(|t| !t.contains(['#', '?'])).ok_or_else(|| {
+            Error::invalid(Reason::InvalidOption, format!("the warehouse {} cannot be written as a file: address", absolute.display()))
+                .hint("use a path of UTF-8 characters without # and ?")
+        })?;
+        if !create && !database.exists() {
+            return Err(Error::not_found(Reason::PathNotFound, format!("there is no catalog at {shown}"))
+                .hint("make a table first: timelake table create, or check --lake")
+                .at(|p| p.file = Some(shown.clone())));
+        }
+        if create {
+            std::fs::create_dir_all(&absolute).map_err(|e| storage_error(&e, &format!("making {folder}")))?;
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let flags = if create { flags | OpenFlags::SQLITE_OPEN_CREATE } else { flags };
+        let connection = Connection::open_with_flags(database, flags).map_err(|e| sqlite_error(e, &shown))?;
+        let has_type = prepare(&connection).map_err(|e| sqlite_error(e, &shown))?;
+        Ok(SqliteCatalog {
+            connection: Arc::new(Mutex::new(connection)),
+            database: database.to_path_buf(),
+            warehouse: format!("file://{}", folder.trim_end_matches('/')),
+            has_type,
+            file_io: FileIO::new_with_fs(),
+        })
+    }
+
+    pub fn file_io(&self) -> &FileIO {
+        &self.file_io
+    }
+
+    /// Runs `work` on a thread that may block.
+    async fn with<T: Send + 'static>(&self, work: impl FnOnce(&mut Connection) -> T + Send + 'static) -> Result<T> {
+        let connection = self.connection.clone();
+        let run = move || {
+            // A panic while the lock was held left no transaction behind: SQLite rolled it back.
+            let mut guard = connection.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            work(&mut guard)
+        };
+        tokio::task::spawn_blocking(run).await.map_err(|e| Error::internal(format!("a catalog call broke off: {e}")))
+    }
+
+    /// [`Self::with`] for calls whose failure changed nothing.
+    async fn query<T: Send + 'static>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static) -> Result<T> {
+        self.with(work).await?.map_err(|e| sqlite_error(e, &self.shown()))
+    }
+
+    fn shown(&self) -> String {
+        self.database.display().to_string()
+    }
+
+    /// Only tables, not views, where the catalog tells them apart.
+    fn type_filter(&self) -> &'static str {
+        if self.has_type { " AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)" } else { "" }
+    }
+
+    async fn pointer(&self, table: &TableIdent) -> Result<Option<String>> {
+        let sql = format!(
+            "SELECT metadata_location FROM iceberg_tables WHERE catalog_name = ?1 AND table_namespace = ?2 AND table_name = ?3{}",
+            self.type_filter()
+        );
+        let (namespace, name) = key(table);
+        let found = self
+            .query(move |c| c.query_row(&sql, params![CATALOG_NAME, namespace, name], |r| r.get::<_, Option<String>>(0)).optional())
+            .await?;
+        Ok(found.flatten())
+    }
+
+    fn table(&self, ident: &TableIdent, location: String, metadata: TableMetadata) -> Result<Table> {
+        let runtime = Runtime::try_current().map_err(|e| Error::internal(format!("tables are loaded inside a tokio runtime: {e}")))?;
+        Table::builder()
+            .identifier(ident.clone())
+            .metadata_location(location)
+            .metadata(metadata)
+            .file_io(self.file_io.clone())
+            .runtime(runtime)
+            .build()
+            .map_err(|e| from_iceberg(e, &format!("opening {ident}")))
+    }
+
+    async fn write_metadata(&self, metadata: &TableMetadata, location: &MetadataLocation) -> Result<()> {
+        metadata.write_to(&self.file_io, location).await.map_err(|e| from_iceberg(e, &format!("writing the table metadata {location}")))?;
+        self.make_durable(vec![location.to_string()]).await
+    }
+
+    /// Files and the entries of their folders.
+    async fn make_durable(&self, locations: Vec<String>) -> Result<()> {
+        let run = move || {
+            let paths: Vec<PathBuf> = locations.iter().map(|l| local_path(l)).collect();
+            for path in &paths {
+                sync(path)?;
+            }
+            for folder in paths.iter().filter_map(|p| p.parent()).collect::<BTreeSet<_>>() {
+                sync(folder)?;
+            }
+            Ok(())
+        };
+        tokio::task::spawn_blocking(run).await.map_err(|e| Error::internal(format!("a catalog call broke off: {e}")))?
+    }
+}
+
+#[async_trait]
+impl TableCatalog for SqliteCatalog {
+    async fn load(&self, table: &TableIdent) -> Result<Table> {
+        let Some(location) = self.pointer(table).await? else {
+            return Err(Error::not_found(Reason::TableNotFound, format!("there is no table {table}"))
+                .hint("make it: timelake table create; or see which tables there are: timelake table show")
+                .at(|p| p.table = Some(table.to_string())));
+        };
+        let metadata = TableMetadata::read_from(&self.file_io, &location).await.map_err(|e| {
+            if is_missing_file(&e) || e.kind() == IcebergKind::DataInvalid || e.kind() == IcebergKind::Unexpected {
+                return Error::corrupt(Reason::CatalogDamaged, format!("the metadata of {table} cannot be read from {location}: {e}"))
+                    .hint("restore the file, or point the catalog at an earlier metadata file (previous_metadata_location)")
+                    .at(|p| {
+                        p.table = Some(table.to_string());
+                        p.file = Some(location.clone());
+                    });
+            }
+            from_iceberg(e, &format!("reading the table metadata {location}"))
+        })?;
+        self.table(table, location, metadata)
+    }
+
+    async fn commit(&self, base: &Table, requirements: Vec<TableRequirement>, updates: Vec<TableUpdate>) -> Result<CommitOutcome> {
+        let ident = base.identifier().clone();
+        let old = base.metadata_location_result().map_err(|e| Error::internal(e.to_string()))?.to_string();
+        // A stale base can be told apart before any file is written.
+        match self.pointer(&ident).await? {
+            None => return Ok(CommitOutcome::Conflict(format!("the table {ident} is gone"))),
+            Some(now) if now != old => return Ok(CommitOutcome::Conflict(format!("{ident} was changed by another commit"))),
+            Some(_) => {}
+        }
+        let lists: Vec<String> = updates
+            .iter()
+            .filter_map(|u| match u {
+                TableUpdate::AddSnapshot { snapshot } => Some(snapshot.manifest_list().to_string()),
+                _ => None,
+            })
+            .collect();
+        let metadata = match apply(base, &requirements, updates) {
+            Ok(metadata) => metadata,
+            Err(e) if e.reason == Reason::CommitConflict => return Ok(CommitOutcome::Conflict(e.message)),
+            Err(e) => return Err(e),
+        };
+        let location = next_location(&old, &metadata);
+        self.make_durable(lists).await?;
+        self.write_metadata(&metadata, &location).await?;
+
+        let (namespace, name) = key(&ident);
+        let (new, filter) = (location.to_string(), self.type_filter());
+        let swapped = {
+            let (old, new) = (old.clone(), new.clone());
+            self.with(move |c| swap(c, filter, &namespace, &name, &old, &new)).await?
+        };
+        match swapped {
+            Swap::Done => Ok(CommitOutcome::Done(Box::new(self.table(&ident, new, metadata)?))),
+            Swap::Moved => Ok(CommitOutcome::Conflict(format!("{ident} was changed by another commit"))),
+            Swap::NotSent(e) => Err(sqlite_error(e, &self.shown())),
+            Swap::Unclear(e) => Ok(CommitOutcome::Unknown(format!("the catalog did not say whether {ident} was committed: {e}"))),
+        }
+    }
+
+    async fn create(&self, table: &TableIdent, metadata: TableMetadata) -> Result<Table> {
+        let exists = || {
+            Error::conflict(Reason::TableExists, format!("there is a table {table} already"))
+                .hint("choose another name, or see it: timelake table show")
+                .at(|p| p.table = Some(table.to_string()))
+        };
+        if self.pointer(table).await?.is_some() {
+            return Err(exists());
+        }
+        let location = MetadataLocation::new_with_metadata(metadata.location(), &metadata);
+        self.write_metadata(&metadata, &location).await?;
+        let (namespace, name) = key(table);
+        let (pointer, has_type) = (location.to_string(), self.has_type);
+        let inserted = self
+            .with(move |c| -> rusqlite::Result<()> {
+                let t = c.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let known = "SELECT 1 FROM iceberg_namespace_properties WHERE catalog_name = ?1 AND namespace = ?2 LIMIT 1";
+                if t.query_row(known, params![CATALOG_NAME, namespace], |_| Ok(())).optional()?.is_none() {
+                    t.execute(
+                        "INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value) \
+                         VALUES (?1, ?2, 'exists', 'true')",
+                        params![CATALOG_NAME, namespace],
+                    )?;
+                }
+                let sql = if has_type {
+                    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type) \
+                     VALUES (?1, ?2, ?3, ?4, 'TABLE')"
+                } else {
+                    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) VALUES (?1, ?2, ?3, ?4)"
+                };
+                t.execute(sql, params![CATALOG_NAME, namespace, name, pointer])?;
+                t.commit()
+            })
+            .await?;
+        match inserted {
+            Ok(()) => self.table(table, location.to_string(), metadata),
+            Err(e) if e.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => Err(exists()),
+            Err(e) => Err(sqlite_error(e, &self.shown())),
+        }
+    }
+
+    fn default_location(&self, table: &TableIdent) -> String {
+        let (namespace, name) = key(table);
+        format!("{}/{namespace}/{name}", self.warehouse)
+    }
+
+    async fn list(&self) -> Result<Vec<TableIdent>> {
+        let sql = format!(
+            "SELECT table_namespace, table_name FROM iceberg_tables WHERE catalog_name = ?1{} ORDER BY table_namespace, table_name",
+            self.type_filter()
+        );
+        let rows = self
+            .query(move |c| {
+                let mut statement = c.prepare(&sql)?;
+                let rows = statement.query_map(params![CATALOG_NAME], |r| Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?)))?;
+                rows.collect::<rusqlite::Result<Vec<_>>>()
+            })
+            .await?;
+        rows.into_iter()
+            .map(|(namespace, name)| {
+                let namespace = NamespaceIdent::from_strs(namespace.split('.'))
+                    .map_err(|e| Error::corrupt(Reason::CatalogDamaged, format!("the catalog names a table without a namespace: {e}")))?;
+                Ok(TableIdent::new(namespace, name))
+            })
+            .collect()
+    }
+}
+
+/// Namespace and name as the catalog's rows hold them.
+fn key(table: &TableIdent) -> (String, String) {
+    (table.namespace().join("."), table.name().to_string())
+}
+
+/// Makes missing tables and tells whether rows have a type.
+fn prepare(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    // FULL: a commit is on disk when it returns.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    let tables: i64 = connection.query_row(
+        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('iceberg_tables', 'iceberg_namespace_properties')",
+        [],
+        |r| r.get(0),
+    )?;
+    if tables < 2 {
+        connection.execute_batch(CREATE_TABLES)?;
+    }
+    let mut statement = connection.prepare("SELECT 1 FROM pragma_table_info('iceberg_tables') WHERE name = 'iceberg_type'")?;
+    statement.exists([])
+}
+
+enum Swap {
+    Done,
+    /// The pointer was not the expected one; nothing changed.
+    Moved,
+    /// Failed before the update: nothing changed.
+    NotSent(rusqlite::Error),
+    /// Failed after the update was sent.
+    Unclear(rusqlite::Error),
+}
+
+fn swap(connection: &mut Connection, type_filter: &str, namespace: &str, name: &str, old: &str, new: &str) -> Swap {
+    let transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
+        Ok(transaction) => transaction,
+        Err(e) => return Swap::NotSent(e),
+    };
+    let sql = format!(
+        "UPDATE iceberg_tables SET metadata_location = ?1, previous_metadata_location = ?2 \
+         WHERE catalog_name = ?3 AND table_namespace = ?4 AND table_name = ?5 AND metadata_location = ?2{type_filter}"
+    );
+    match transaction.execute(&sql, params![new, old, CATALOG_NAME, namespace, name]) {
+        Ok(1) => match transaction.commit() {
+            Ok(()) => Swap::Done,
+            Err(e) => Swap::Unclear(e),
+        },
+        Ok(_) => Swap::Moved,
+        Err(e) => Swap::Unclear(e),
+    }
+}
+
+/// The next metadata file. A table registered under another naming starts ours at version 0.
+fn next_location(old: &str, metadata: &TableMetadata) -> MetadataLocation {
+    match MetadataLocation::from_str(old) {
+        Ok(location) => location.with_next_version().with_new_metadata(metadata),
+        Err(_) => MetadataLocation::new_with_metadata(metadata.location(), metadata),
+    }
+}
+
+/// `file:///abs`, `file:/abs` and `/abs` are the same file.
+fn local_path(location: &str) -> PathBuf {
+    let rest = location.strip_prefix("file:").unwrap_or(location);
+    PathBuf::from(format!("/{}", rest.trim_start_matches('/')))
+}
+
+fn sync(path: &Path) -> Result<()> {
+    std::fs::File::open(path).and_then(|f| f.sync_all()).map_err(|e| storage_error(&e, &format!("writing {} to disk", path.display())))
+}
+
+fn storage_error(error: &std::io::Error, what: &str) -> Error {
+    let message = format!("{what} failed: {error}");
+    match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            Error::unavailable(Reason::DiskFull, message).hint("free some space, then run the same command again")
+        }
+        _ => Error::unavailable(Reason::StorageUnavailable, message).hint("check that the lake's folder can be written"),
+    }
+}
+
+fn sqlite_error(error: rusqlite::Error, database: &str) -> Error {
+    let message = format!("the catalog {database}: {error}");
+    let found = match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Error::corrupt(Reason::CatalogDamaged, message)
+            .hint("the file is damaged: restore it from a backup; the tables' own files are not touched by this"),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::unavailable(Reason::CatalogUnavailable, message)
+            .hint("another process holds the catalog; run the same command again when it is done"),
+        Some(ErrorCode::DiskFull) => Error::unavailable(Reason::DiskFull, message).hint("free some space, then run the same command again"),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) => {
+            Error::unavailable(Reason::CatalogUnavailable, message).hint("check that the lake's folder can be read and written")
+        }
+        _ => match &error {
+            // Another shape of the two tables: not a catalog of ours or of PyIceberg.
+            rusqlite::Error::SqliteFailure(..) => Error::corrupt(Reason::CatalogDamaged, message),
+            _ => Error::internal(message),
+        },
+    };
+    found.at(|p| p.file = Some(database.to_string()))
+}
+
+#[cfg(test)]
+#[path = "catalog_tests.rs"]
+mod tests;

@@ -1,0 +1,134 @@
+//! The unit queue as a table of the ledger. At least once: a claim is a lease, and what is not acknowledged
+//! before the lease ends is handed out again with one more try.
+//!
+//! A claim is known by the message and its number of tries: when somebody else has taken the message since, or it
+//! was given back, `extend`, `ack` and `release` of the old claim change nothing. The time comes from the clock
+//! that the ledger was opened with, so all of its processes must share one clock (they are on one machine).
+
+use crate::ledger::SqliteLedger;
+use async_trait::async_trait;
+use rusqlite::types::Type;
+use rusqlite::{OptionalExtension, Row, params};
+use std::time::Duration;
+use timelake_engine::ports::{Claim, UnitQueue};
+use timelake_model::ledger::{Phase, RoundKey, UnitMessage};
+use timelake_model::{GroupName, JobId, Result};
+
+impl SqliteLedger {
+    fn now_us(&self) -> i64 {
+        self.database.clock().now().0
+    }
+}
+
+/// The instant `after` from `now_us`; a wait beyond the calendar is one without end.
+fn later_us(now_us: i64, after: Duration) -> i64 {
+    now_us.saturating_add(i64::try_from(after.as_micros()).unwrap_or(i64::MAX))
+}
+
+#[async_trait]
+impl UnitQueue for SqliteLedger {
+    async fn send(&self, messages: &[UnitMessage]) -> Result<()> {
+        if messages.is_empty() {
+            return Ok(());
+        }
+        let now_us = self.now_us();
+        self.database
+            .write(|t| {
+                let mut insert = t.prepare_cached(
+                    "INSERT INTO queue (job, generation, phase, group_name, round, unit, lease_until_us, tries) VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
+                )?;
+                for UnitMessage { key, unit } in messages {
+                    insert.execute(params![key.job.0, key.generation, key.phase.to_string(), key.group.0, key.round, unit, now_us])?;
+                }
+                Ok(())
+            })
+            .await
+    }
+
+    async fn claim(&self, job: Option<&JobId>, owner: &str, lease: Duration) -> Result<Option<Claim>> {
+        let now_us = self.now_us();
+        self.database
+            .write(|t| {
+                let oldest = match job {
+                    Some(_) => "SELECT id FROM queue WHERE job = ?1 AND lease_until_us <= ?2 ORDER BY id LIMIT 1",
+                    None => "SELECT id FROM queue WHERE ?1 IS NULL AND lease_until_us <= ?2 ORDER BY id LIMIT 1",
+                };
+                let row = t
+                    .prepare_cached(&format!(
+                        "UPDATE queue SET owner = ?3, lease_until_us = ?4, tries = tries + 1 WHERE id = ({oldest})
+                         RETURNING id, tries, job, generation, phase, group_name, round, unit"
+                    ))?
+                    .query_row(params![job.map(JobId::as_str), now_us, owner, later_us(now_us, lease)], |row| {
+                        let key = RoundKey {
+                            job: JobId(row.get(2)?),
+                            generation: row.get(3)?,
+                            phase: phase_at(row, 4)?,
+                            group: GroupName(row.get(5)?),
+                            round: row.get(6)?,
+                        };
+                        Ok(Claim { id: row.get(0)?, tries: row.get(1)?, message: UnitMessage { key, unit: row.get(7)? } })
+                    })
+                    .optional()?;
+                Ok(row)
+            })
+            .await
+    }
+
+    async fn extend(&self, claim: &Claim, lease: Duration) -> Result<bool> {
+        let until_us = later_us(self.now_us(), lease);
+        self.database
+            .write(|t| {
+                let changed = t
+                    .prepare_cached("UPDATE queue SET lease_until_us = ? WHERE id = ? AND tries = ? AND owner IS NOT NULL")?
+                    .execute(params![until_us, claim.id, claim.tries])?;
+                Ok(changed == 1)
+            })
+            .await
+    }
+
+    async fn ack(&self, claim: &Claim) -> Result<()> {
+        self.database
+            .write(|t| {
+                t.prepare_cached("DELETE FROM queue WHERE id = ? AND tries = ? AND owner IS NOT NULL")?
+                    .execute(params![claim.id, claim.tries])?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn release(&self, claim: &Claim, delay: Duration) -> Result<()> {
+        let until_us = later_us(self.now_us(), delay);
+        self.database
+            .write(|t| {
+                t.prepare_cached("UPDATE queue SET owner = NULL, lease_until_us = ? WHERE id = ? AND tries = ? AND owner IS NOT NULL")?
+                    .execute(params![until_us, claim.id, claim.tries])?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn purge(&self, job: &JobId, generation: Option<u32>) -> Result<()> {
+        self.database
+            .write(|t| {
+                t.prepare_cached("DELETE FROM queue WHERE job = ?1 AND (?2 IS NULL OR generation = ?2)")?
+                    .execute(params![job.0, generation])?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn depth(&self, job: &JobId) -> Result<u64> {
+        self.database
+            .read(|t| Ok(t.prepare_cached("SELECT count(*) FROM queue WHERE job = ?")?.query_row([&job.0], |row| row.get(0))?))
+            .await
+    }
+}
+
+/// A word that is no phase is an error of the column's type: the file was changed by somebody else.
+fn phase_at(row: &Row, column: usize) -> rusqlite::Result<Phase> {
+    let word: String = row.get(column)?;
+    [Phase::Land, Phase::Write, Phase::Refresh]
+        .into_iter()
+        .find(|phase| phase.to_string() == word)
+        .ok_or_else(|| rusqlite::Error::InvalidColumnType(column, word, Type::Text))
+}

@@ -1,0 +1,361 @@
+//! Runs a job in this process, from wherever it stands to where it stops: the embedded fan-out and fan-in.
+
+use std::sync::Arc;
+use std::time::Instant;
+use timelake_engine::inventory::{self, Effort, OpenTable};
+use timelake_engine::plan::{self, PlanLimits};
+use timelake_engine::progress::{Progress, Step, StopFlag};
+use timelake_engine::publish::{self, Published};
+use timelake_engine::rounds::{self, Again};
+use timelake_engine::store::{self, StoredPlan};
+use timelake_engine::tries::{change_group, settle_job};
+use timelake_engine::validate::{self, Effort as Validation};
+use timelake_engine::work::{JobContext, work};
+use timelake_engine::{Engine, cancel, report, stage};
+use timelake_model::inventory::SourceObject;
+use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitRecord, UnitState};
+use timelake_model::manifest::{RunManifest, StepTime};
+use timelake_model::request::RunOptions;
+use timelake_model::verdict::{Check, Verdict};
+use timelake_model::{Error, Kind, Reason, Result, UnitReceipt};
+use timelake_source::{BoundObject, SourceSpec};
+use tokio::runtime::Handle;
+
+/// How far, and how.
+pub struct Run<'a> {
+    pub stage_only: bool,
+    /// The user asked to go on: a HOLD is tried again.
+    pub resume: bool,
+    pub options: &'a RunOptions,
+}
+
+pub struct Runner<'a> {
+    engine: &'a Engine,
+    progress: &'a dyn Progress,
+    stop: &'a StopFlag,
+    steps: Vec<StepTime>,
+    checks: Vec<Check>,
+}
+
+/// The source as this process reads it; opened when units are to be written.
+struct Source {
+    spec: Arc<SourceSpec>,
+    bound: Option<Vec<BoundObject>>,
+}
+
+impl<'a> Runner<'a> {
+    pub fn new(engine: &'a Engine, progress: &'a dyn Progress, stop: &'a StopFlag) -> Self {
+        Runner { engine, progress, stop, steps: vec![], checks: vec![] }
+    }
+
+    /// Runs the job; the manifest says how it stands then. The caller holds the job's lock.
+    pub async fn run(mut self, job: JobRecord, table: OpenTable, objects: Option<Vec<SourceObject>>, run: &Run<'_>) -> Result<RunManifest> {
+        let spec = inventory::spec(&job.request.rows, &table)?;
+        let mut source = Source { spec, bound: None };
+        let (job, stored) = self.planned(job, &table, objects, &mut source, run).await?;
+        if let Err(e) = rounds::open_generation(self.engine, &job, &stored).await {
+            if e.kind == Kind::Conflict {
+                // Nothing is written yet: a later run of the command makes a new plan.
+                for group in self.engine.jobs.groups(&job.job, job.generation).await?.iter().filter(|g| g.state == State::Planning) {
+                    cancel::stand_down(self.engine, &job, group, State::Rejected, Some(e.clone())).await?;
+                }
+                settle_job(self.engine, &job.job, job.generation).await?;
+            }
+            return Err(e);
+        }
+        for group in self.engine.jobs.groups(&job.job, job.generation).await? {
+            let outcome = self.group(&job, &stored, &mut source, group, run).await;
+            settle_job(self.engine, &job.job, job.generation).await?;
+            outcome?;
+        }
+        let job = self.engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal("the job is gone from the ledger"))?;
+        let mut manifest = report::manifest(self.engine, &job).await?;
+        manifest.steps = self.steps;
+        manifest.checks = self.checks;
+        manifest.peak_memory_bytes = peak_memory_bytes();
+        let bytes = serde_json::to_vec_pretty(&manifest).map_err(|e| Error::internal(e.to_string()))?;
+        self.engine.objects.put(&store::manifest_uri(self.engine, &job.job), bytes.into()).await?;
+        Ok(manifest)
+    }
+
+    async fn timed<T>(&mut self, step: Step, rows: Option<u64>, future: impl Future<Output = Result<T>>) -> Result<T> {
+        self.progress.begin(step, rows);
+        let start = Instant::now();
+        let result = future.await;
+        self.progress.end(step);
+        let seconds = start.elapsed().as_secs_f64();
+        match self.steps.iter_mut().find(|s| s.step == step.name()) {
+            Some(known) => known.seconds += seconds,
+            None => self.steps.push(StepTime { step: step.name().into(), seconds }),
+        }
+        result
+    }
+
+    /// The job's plan: stored, or made now.
+    async fn planned(
+        &mut self,
+        job: JobRecord,
+        table: &OpenTable,
+        objects: Option<Vec<SourceObject>>,
+        source: &mut Source,
+        run: &Run<'_>,
+    ) -> Result<(JobRecord, StoredPlan)> {
+        let engine = self.engine;
+        if let Some(stored) = store::load_plan(engine, &job.job, job.generation).await? {
+            return Ok((job, stored));
+        }
+        let objects = match objects {
+            Some(objects) => objects,
+            None => {
+                return Err(Error::conflict(Reason::WrongState, format!("job {} was stopped before it had a plan", job.job))
+                    .hint("run its command again"));
+            }
+        };
+        let stop = self.stop;
+        let check_stop = move || stop.check();
+        let limits = PlanLimits { memory_bytes: run.options.memory_bytes, threads: run.options.threads.max(1) as u64 };
+        let effort = Effort { limits, check_stop: &check_stop };
+        let spec = source.spec.clone();
+        let made = async {
+            let taken = self.timed(Step::Inventory, None, inventory::take(table, &job, &objects, &spec, &effort)).await?;
+            let inventory = taken.inventory;
+            let stored = self
+                .timed(Step::Plan, None, async {
+                    store::store_plan(
+                        engine,
+                        inventory,
+                        |inventory| {
+                            let plan = plan::plan(inventory, &job.job, job.generation, limits)?;
+                            plan::check(&plan, inventory)?;
+                            Ok(plan)
+                        },
+                        &job.job,
+                        job.generation,
+                    )
+                    .await
+                })
+                .await?;
+            Ok((stored, taken.bound))
+        }
+        .await;
+        let (stored, bound) = match made {
+            Ok(made) => made,
+            Err(e) => {
+                self.give_up_planning(&job, &e).await?;
+                return Err(e);
+            }
+        };
+        // The bound objects are those of this inventory only if nobody else stored one first.
+        let same = stored.inventory.objects.iter().map(|o| &o.object).eq(objects.iter());
+        source.bound = same.then_some(bound);
+        let mut job = job;
+        job.window = stored.plan.window;
+        job.updated = engine.clock.now();
+        engine.jobs.update_job(job.generation, &job).await?;
+        Ok((job, stored))
+    }
+
+    /// A request that cannot be planned leaves no unfinished job behind.
+    async fn give_up_planning(&self, job: &JobRecord, error: &Error) -> Result<()> {
+        if matches!(error.kind, Kind::Unavailable | Kind::Internal) {
+            return Ok(());
+        }
+        let mut job = job.clone();
+        job.state = State::Rejected;
+        job.error = Some(error.clone());
+        job.updated = self.engine.clock.now();
+        self.engine.jobs.update_job(job.generation, &job).await?;
+        Ok(())
+    }
+
+    /// Takes one group as far as it goes.
+    async fn group(&mut self, job: &JobRecord, stored: &StoredPlan, source: &mut Source, group: GroupRecord, run: &Run<'_>) -> Result<()> {
+        let mut group = group;
+        if run.resume && group.state == State::Hold {
+            group = self.unhold(stored, &group).await?;
+        }
+        loop {
+            let outcome = match group.state {
+                State::Writing => self.write_and_stage(job, stored, source, &group, run).await,
+                State::Staged | State::Validating => match self.validate_and_publish(job, stored, &group, run).await {
+                    Ok(None) => return Ok(()), // staged, as asked
+                    Ok(Some(group)) => Ok(group),
+                    Err(e) => Err(e),
+                },
+                _ => return Ok(()),
+            };
+            group = match outcome {
+                Ok(group) => group,
+                Err(e) if e.kind == Kind::Conflict => {
+                    self.hold(&group, e).await?;
+                    return Ok(());
+                }
+                Err(e) => return Err(e),
+            };
+        }
+    }
+
+    async fn hold(&self, group: &GroupRecord, error: Error) -> Result<GroupRecord> {
+        change_group(self.engine, group, |g| {
+            let changes = !g.state.is_final();
+            if changes {
+                g.state = State::Hold;
+                g.error = Some(error.clone());
+            }
+            changes
+        })
+        .await
+    }
+
+    /// Failed units are written again in a new round; everything else is tried from where it stood.
+    async fn unhold(&self, stored: &StoredPlan, group: &GroupRecord) -> Result<GroupRecord> {
+        let units = rounds::latest_units(self.engine, group).await?;
+        let failed: Vec<u32> = units.iter().filter(|u| u.state == UnitState::Failed).map(|u| u.unit).collect();
+        if !failed.is_empty() {
+            return rounds::next_round(self.engine, stored, group, failed, Again::Resumed).await;
+        }
+        change_group(self.engine, group, |g| {
+            let changes = g.state == State::Hold;
+            if changes {
+                g.state = if g.branch_snapshot.is_some_and(|b| g.staged.last() == Some(&b)) { State::Staged } else { State::Writing };
+                g.error = None;
+            }
+            changes
+        })
+        .await
+    }
+
+    async fn write_and_stage(
+        &mut self,
+        job: &JobRecord,
+        stored: &StoredPlan,
+        source: &mut Source,
+        group: &GroupRecord,
+        run: &Run<'_>,
+    ) -> Result<GroupRecord> {
+        let pending = rounds::resend_pending(self.engine, group).await?;
+        if pending > 0 {
+            self.write(job, stored, source, group, run).await?;
+        }
+        let units = rounds::latest_units(self.engine, group).await?;
+        if units.iter().any(|u| u.state == UnitState::Pending) {
+            self.stop.check()?;
+            return Err(Error::internal("the queue is empty and units are not done"));
+        }
+        if let Some(error) = first_failure(stored, &units) {
+            if matches!(error.kind, Kind::Invalid | Kind::Corrupt) {
+                return cancel::stand_down(self.engine, job, group, State::Rejected, Some(error)).await;
+            }
+            return self.hold(group, error).await;
+        }
+        let receipts = receipts(units);
+        if let Some(bad) = validate::fatal_errors(&receipts).into_iter().next() {
+            return cancel::stand_down(self.engine, job, group, State::Rejected, Some(bad.first)).await;
+        }
+        if receipts.iter().all(|r| r.files.is_empty()) {
+            if let Err(finding) = validate::conservation(stored, &receipts).map(|check| self.checks.push(check)) {
+                return cancel::stand_down(self.engine, job, group, State::Rejected, Some(finding)).await;
+            }
+            return publish::publish_nothing(self.engine, job, group).await;
+        }
+        let engine = self.engine;
+        self.timed(Step::Stage, None, stage::stage(engine, job, stored, group, &receipts)).await
+    }
+
+    async fn write(&mut self, job: &JobRecord, stored: &StoredPlan, source: &mut Source, group: &GroupRecord, run: &Run<'_>) -> Result<()> {
+        let threads = run.options.threads.max(1);
+        if source.bound.is_none() {
+            let stop = self.stop;
+            let check_stop = move || stop.check();
+            let limits = PlanLimits { memory_bytes: run.options.memory_bytes, threads: threads as u64 };
+            source.bound = Some(tokio::task::block_in_place(|| {
+                inventory::reopen(&stored.inventory, &source.spec, &Effort { limits, check_stop: &check_stop })
+            })?);
+        }
+        let bound = source.bound.as_deref().unwrap_or_default();
+        let context = JobContext::new(self.engine, job, stored, &source.spec, bound, self.progress, self.stop);
+        let rows = rows_to_read(stored, &rounds::latest_units(self.engine, group).await?);
+        let runtime = Handle::current();
+        // A unit's memory was planned for this many threads; more would break the bound.
+        let workers = threads.min(stored.plan.units().count()).max(1);
+        let write = async {
+            tokio::task::block_in_place(|| {
+                std::thread::scope(|scope| {
+                    let (context, runtime) = (&context, &runtime);
+                    let handles: Vec<_> =
+                        (0..workers).map(|i| scope.spawn(move || work(context, &format!("{}-{i}", std::process::id()), runtime))).collect();
+                    let mut first = Ok(());
+                    for handle in handles {
+                        let result = handle.join().unwrap_or_else(|_| Err(Error::internal("a worker panicked")));
+                        first = first.and(result);
+                    }
+                    first
+                })
+            })
+        };
+        self.timed(Step::Write, Some(rows), write).await
+    }
+
+    /// `None`: it stays staged, as asked.
+    async fn validate_and_publish(
+        &mut self,
+        job: &JobRecord,
+        stored: &StoredPlan,
+        group: &GroupRecord,
+        run: &Run<'_>,
+    ) -> Result<Option<GroupRecord>> {
+        let engine = self.engine;
+        let receipts = receipts(rounds::latest_units(engine, group).await?);
+        let validation =
+            Validation { full: run.options.verify_full, threads: run.options.threads, progress: self.progress, stop: self.stop };
+        let rows = receipts.iter().map(|r| r.counts.rows_written).sum();
+        let verdict =
+            self.timed(Step::Validate, Some(rows), validate::validate(engine, job, stored, group, &receipts, &validation)).await?;
+        match verdict {
+            Verdict::Approved { checks } => self.checks = checks,
+            Verdict::Rejected { findings } => {
+                let first = findings.into_iter().next().unwrap_or_else(|| Error::internal("rejected without a finding"));
+                return cancel::stand_down(engine, job, group, State::Rejected, Some(first)).await.map(Some);
+            }
+        }
+        if run.stage_only {
+            return Ok(None);
+        }
+        match self.timed(Step::Publish, None, publish::publish(engine, job, stored, group, &receipts)).await? {
+            Published::Done(group) => Ok(Some(group)),
+            Published::Cancelled(group) => cancel::stand_down(engine, job, &group, State::Cancelled, None).await.map(Some),
+            Published::Again { units, base } => {
+                self.progress.note(&format!("main got rows with keys of this job: {} of {} units look again", units.len(), receipts.len()));
+                rounds::next_round(engine, stored, group, units, Again::MainMoved(base)).await.map(Some)
+            }
+        }
+    }
+}
+
+fn receipts(units: Vec<UnitRecord>) -> Vec<UnitReceipt> {
+    units.into_iter().filter_map(|u| u.receipt).collect()
+}
+
+/// The first failure in source order, whatever the order the units failed in.
+fn first_failure(stored: &StoredPlan, units: &[UnitRecord]) -> Option<Error> {
+    let objects = &stored.inventory.objects;
+    let position = |e: &Error| {
+        let object = e.place.file.as_ref().and_then(|f| objects.iter().position(|o| o.object.shown == *f || o.object.uri == *f));
+        (object.unwrap_or(usize::MAX), e.place.row.unwrap_or(0))
+    };
+    units.iter().filter(|u| u.state == UnitState::Failed).filter_map(|u| u.error.clone()).min_by_key(position)
+}
+
+/// Rows of the row groups that pending units own: each is counted once.
+fn rows_to_read(stored: &StoredPlan, units: &[UnitRecord]) -> u64 {
+    let pending = |index: u32| units.iter().any(|u| u.unit == index && u.state == UnitState::Pending);
+    let owned = stored.plan.units().filter(|(_, u)| pending(u.index)).flat_map(|(_, u)| &u.owns);
+    owned.flat_map(|i| i.row_groups.iter().map(|g| stored.inventory.objects[i.object as usize].row_groups[*g as usize].rows)).sum()
+}
+
+/// The most memory this process ever had, where the system says it.
+fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kb| kb * 1024)
+}
