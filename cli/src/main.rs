@@ -1,1 +1,24 @@
-fn main() {}
+//! The `timelake` command.
+
+mod args;
+mod choices;
+mod error_text;
+mod job_text;
+mod output;
+mod progress;
+mod report;
+mod resolve;
+mod run;
+mod signals;
+mod table_text;
+
+// Writing is dominated by short-lived buffers of many sizes on a few threads, where the system's allocator is slow.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> std::process::ExitCode {
+    run::main(std::env::args_os().collect())
+}
+
+#[cfg(test)]
+mod tests;

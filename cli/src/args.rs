@@ -1,0 +1,304 @@
+//! The words of the command line, as clap reads them. Takes what was typed; gives these structs.
+//! No default that depends on the machine and no rule between options lives here: see [`crate::resolve`].
+
+use crate::choices::choice;
+use clap::{ArgAction, Args, Parser, Subcommand};
+use std::path::PathBuf;
+use timelake_model::request::{Ambiguous, Mode, Nonexistent, OnBadRow, OnOutOfRange, OnSourceConflict, TimeUnit};
+
+pub const DEFAULT_LAKE: &str = "./lake";
+pub const LAKE_VARIABLE: &str = "TIMELAKE_LAKE";
+/// Verbs that stand where TABLE stands otherwise.
+pub const JOB_VERBS: [&str; 7] = ["list", "status", "resume", "cancel", "report", "validate", "publish"];
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done, or nothing to do          4  conflict, HOLD or REJECTED
+  1  a defect of timelake            5  unavailable, run again
+  2  bad request                     6  the job is running elsewhere
+  3  bad source data               130  interrupted, run again to go on";
+
+const ROOT_EXAMPLES: &str = "\
+Examples:
+  timelake table create iot.sensor --time-column ts --series-key device_id \\
+      --columns 'ts:timestamptz,device_id:string,value:double'
+  timelake backfill iot.sensor --from export/ --tz Europe/Berlin
+  timelake backfill list";
+
+const BACKFILL_EXAMPLES: &str = "\
+Examples:
+  timelake backfill iot.sensor --from export/
+  timelake backfill iot.sensor --from 'plant-*/2024/*.parquet' \\
+      --map ts=time,device_id=site+tag --tz Europe/Berlin --ambiguous earlier
+  timelake backfill iot.sensor --from old.parquet --end 2024-07-01 --stage-only
+  timelake backfill publish iot-sensor-3f9a
+
+The same command again goes on with an unfinished job, and changes nothing on
+a published one. JOB is a job's id or the beginning of it.";
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  timelake table create iot.sensor --time-column ts --series-key device_id \\
+      --columns 'ts:timestamptz,device_id:string,value:double,quality:int'
+  timelake table create iot.power --time-column ts --series-key site,meter \\
+      --columns 'ts:timestamptz,site:string,meter:string,kwh:decimal(12,3)' \\
+      --partition 'day(ts),bucket(16,meter)' --retention P2Y";
+
+const CONTRACT_EXAMPLES: &str = "\
+Examples:
+  timelake table contract iot.sensor
+  timelake table contract iot.sensor --time-column ts --series-key device_id
+  timelake table contract iot.sensor --retention P5Y";
+
+/// Loads months of time-series history into a live Apache Iceberg table with one command.
+#[derive(Debug, Parser)]
+#[command(name = "timelake", version, subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(after_help = format!("{ROOT_EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct Cli {
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Loads history into a table, and looks after the jobs that do so
+    #[command(
+        override_usage = "timelake backfill TABLE --from PATH... [OPTIONS]\n       timelake backfill list [TABLE]\n       timelake backfill status|resume|cancel|report|validate|publish JOB",
+        after_help = format!("{BACKFILL_EXAMPLES}\n\n{EXIT_CODES}"),
+        disable_help_subcommand = true
+    )]
+    Backfill(Box<BackfillArgs>),
+    /// Makes tables, shows them, and reads or sets their contract
+    #[command(disable_help_subcommand = true)]
+    Table {
+        #[command(subcommand)]
+        verb: TableVerb,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct OutputArgs {
+    /// The lake: a folder
+    #[arg(long, global = true, value_name = "DIR", env = LAKE_VARIABLE, hide_env_values = true, default_value = DEFAULT_LAKE, help_heading = "Lake and output")]
+    pub lake: PathBuf,
+    /// Print exactly one JSON object on stdout, for errors too
+    #[arg(long, global = true, help_heading = "Lake and output")]
+    pub json: bool,
+    /// Say more on stderr (-vv: even more)
+    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "quiet", help_heading = "Lake and output")]
+    pub verbose: u8,
+    /// No progress and no notes on stderr, only errors
+    #[arg(short, long, global = true, help_heading = "Lake and output")]
+    pub quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct BackfillArgs {
+    #[command(subcommand)]
+    pub verb: Option<JobVerb>,
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum JobVerb {
+    /// Lists jobs, newest first
+    List {
+        /// Only jobs of this table
+        #[arg(value_name = "TABLE")]
+        table: Option<String>,
+    },
+    /// Shows how far a job is, by group and unit
+    Status(JobArg),
+    /// Goes on with a job that is on HOLD or was interrupted
+    Resume(JobArg),
+    /// Gives a job up: its branch and staged snapshots go, the table stays as it is
+    Cancel(JobArg),
+    /// Prints everything that is known about a job (--json: the run manifest)
+    Report(JobArg),
+    /// Checks what is staged, publishes nothing
+    Validate {
+        #[command(flatten)]
+        job: JobArg,
+        /// How much is read again: `full` reads all rows
+        #[arg(long, value_name = "HOW MUCH", value_parser = ["full"])]
+        verify: Option<String>,
+    },
+    /// Publishes a staged job in one commit
+    Publish(JobArg),
+}
+
+#[derive(Debug, Args)]
+pub struct JobArg {
+    /// The job's id, or the beginning of it
+    #[arg(value_name = "JOB")]
+    pub job: String,
+}
+
+#[derive(Debug, Args)]
+pub struct LoadArgs {
+    /// The table to load into: `namespace.table`
+    #[arg(value_name = "TABLE")]
+    pub table: Option<String>,
+
+    /// Files, folders or globs, in this order (may be repeated)
+    #[arg(long, value_name = "PATH", num_args = 1.., help_heading = "Source")]
+    pub from: Vec<String>,
+    /// What the files are; found by name and content when not given
+    #[arg(long, value_name = "FORMAT", value_parser = ["parquet"], help_heading = "Source")]
+    pub format: Option<String>,
+    /// Where table columns come from, `dst=src,...`: a column, a struct path `a.b`, or columns joined by `+`; `dst=`
+    /// leaves dst out; backslash escapes , = + . (others: the column of the same name)
+    #[arg(long, value_name = "DST=SRC", help_heading = "Source")]
+    pub map: Vec<String>,
+    /// One value for a whole column (may be repeated)
+    #[arg(long, value_name = "COL=VALUE", help_heading = "Source")]
+    pub set: Vec<String>,
+    /// Take columns from `name=value` folders
+    #[arg(long, help_heading = "Source")]
+    pub hive: bool,
+
+    /// Zone of times without an offset: an IANA name (Europe/Berlin) or a fixed offset (+01:00)
+    #[arg(long, value_name = "ZONE", help_heading = "Times")]
+    pub tz: Option<String>,
+    /// Unit of times that are plain numbers
+    #[arg(long, value_name = "UNIT", value_parser = choice::<TimeUnit>(&["s", "ms", "us", "ns"]), help_heading = "Times")]
+    pub ts_unit: Option<TimeUnit>,
+    /// Local times that happen twice when the clock goes back
+    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<Ambiguous>(&["error", "earlier", "later"]), help_heading = "Times")]
+    pub ambiguous: Ambiguous,
+    /// Local times that the clock skips (shift: forward by the gap)
+    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<Nonexistent>(&["error", "skip", "shift"]), help_heading = "Times")]
+    pub nonexistent: Nonexistent,
+    /// First time to load; earlier rows are counted as outside range
+    #[arg(long, value_name = "TIME", help_heading = "Times")]
+    pub start: Option<String>,
+    /// First time not to load any more
+    #[arg(long, value_name = "TIME", help_heading = "Times")]
+    pub end: Option<String>,
+    /// Earliest believable time [default: 1970-01-02]
+    #[arg(long, value_name = "TIME", help_heading = "Times")]
+    pub min_ts: Option<String>,
+    /// First unbelievable time [default: a day after the job was made]
+    #[arg(long, value_name = "TIME", help_heading = "Times")]
+    pub max_ts: Option<String>,
+    /// Rows with unbelievable times
+    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<OnOutOfRange>(&["error", "skip"]), help_heading = "Times")]
+    pub on_out_of_range: OnOutOfRange,
+
+    /// Rows with a value that does not fit
+    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<OnBadRow>(&["error", "skip"]), help_heading = "Rows")]
+    pub on_bad_row: OnBadRow,
+    /// One key with different values inside the source (newest: by --version-column)
+    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<OnSourceConflict>(&["error", "first", "last", "newest"]), help_heading = "Rows")]
+    pub on_source_conflict: OnSourceConflict,
+    /// The column whose larger value is the newer row
+    #[arg(long, value_name = "COL", help_heading = "Rows")]
+    pub version_column: Option<String>,
+
+    /// When a key exists in the table already (merge: the existing row stays, whole)
+    #[arg(long, value_name = "MODE", default_value = "merge", value_parser = choice::<Mode>(&["merge"]), help_heading = "Table")]
+    pub mode: Mode,
+    /// Load rows although they are older than the table's retention
+    #[arg(long, conflicts_with = "clip_retention", help_heading = "Table")]
+    pub override_retention: bool,
+    /// Leave out and count rows older than the table's retention (without either: an error)
+    #[arg(long, help_heading = "Table")]
+    pub clip_retention: bool,
+
+    /// Stop after validation; `backfill publish JOB` publishes
+    #[arg(long, help_heading = "Run")]
+    pub stage_only: bool,
+    /// Read all staged rows again before publishing
+    #[arg(long, value_name = "HOW MUCH", value_parser = ["full"], help_heading = "Run")]
+    pub verify: Option<String>,
+    /// Load again although the job is published
+    #[arg(long, help_heading = "Run")]
+    pub again: bool,
+    /// Start although an unfinished job of an older version of this source exists
+    #[arg(long, help_heading = "Run")]
+    pub new: bool,
+    /// Threads that write [default: all cores]
+    #[arg(long, value_name = "N", help_heading = "Run")]
+    pub threads: Option<usize>,
+    /// Memory of this process, for example 512MiB or 2GB
+    #[arg(long, value_name = "SIZE", default_value = "1GB", help_heading = "Run")]
+    pub memory: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TableVerb {
+    /// Makes a table with a contract, partitions and a sort order
+    #[command(
+        override_usage = "timelake table create TABLE --columns COLUMNS --time-column COL\n                             --series-key COLS [OPTIONS]",
+        after_help = CREATE_EXAMPLES
+    )]
+    Create(Box<CreateArgs>),
+    /// Shows a table: columns, contract, size, refs and locks
+    Show {
+        /// `namespace.table`
+        #[arg(value_name = "TABLE")]
+        table: String,
+    },
+    /// Reads a table's contract, or sets what is given
+    #[command(after_help = CONTRACT_EXAMPLES)]
+    Contract(Box<ContractArgs>),
+}
+
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// `namespace.table`
+    #[arg(value_name = "TABLE")]
+    pub table: String,
+    /// `name:type,...` with Iceberg's types; `!` after a type marks a required column
+    #[arg(long, value_name = "COLUMNS")]
+    pub columns: String,
+    /// The event time; a timestamptz column
+    #[arg(long, value_name = "COL")]
+    pub time_column: String,
+    /// What identifies a series
+    #[arg(long, value_name = "COLS", required = true)]
+    pub series_key: Vec<String>,
+    /// What identifies a row, or `none` [default: series key and time column]
+    #[arg(long, value_name = "COLS")]
+    pub dedup_key: Option<String>,
+    /// For example `month(ts),bucket(16,device_id)` [default: by day]
+    #[arg(long, value_name = "FIELDS")]
+    pub partition: Option<String>,
+    /// How long rows are kept, as an ISO-8601 duration: P2Y, P90D [default: unlimited]
+    #[arg(long, value_name = "DURATION")]
+    pub retention: Option<String>,
+    /// How late live rows may come [default: PT1H]
+    #[arg(long, value_name = "DURATION")]
+    pub lateness: Option<String>,
+    /// How long a published job can be undone [default: P14D]
+    #[arg(long, value_name = "DURATION")]
+    pub undo: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ContractArgs {
+    /// `namespace.table`
+    #[arg(value_name = "TABLE")]
+    pub table: String,
+    /// The event time; a timestamptz column
+    #[arg(long, value_name = "COL")]
+    pub time_column: Option<String>,
+    /// What identifies a series: columns, comma separated
+    #[arg(long, value_name = "COLS")]
+    pub series_key: Option<String>,
+    /// What identifies a row: columns, comma separated, or `none`
+    #[arg(long, value_name = "COLS")]
+    pub dedup_key: Option<String>,
+    /// How long rows are kept (P2Y), or `none`
+    #[arg(long, value_name = "DURATION")]
+    pub retention: Option<String>,
+    /// How late live rows may come (PT1H)
+    #[arg(long, value_name = "DURATION")]
+    pub lateness: Option<String>,
+    /// How long a published job can be undone (P14D)
+    #[arg(long, value_name = "DURATION")]
+    pub undo: Option<String>,
+}

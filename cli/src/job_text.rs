@@ -1,0 +1,160 @@
+//! `backfill list`, `status` and `validate` for people.
+
+use crate::error_text;
+use crate::output::{Fields, Grid, Layout, Paint, counted, left, minute, number, right, size, window, wrapped};
+use crate::report::{Again, section, state_paint};
+use timelake_local::{JobStatus, JobSummary};
+use timelake_model::ledger::UnitState;
+use timelake_model::verdict::Verdict;
+
+/// More units than this are counted, not printed; failed ones come first.
+const MOST_UNITS: usize = 100;
+
+pub fn list(jobs: &[JobSummary], layout: Layout) -> String {
+    if jobs.is_empty() {
+        return "no jobs\n".into();
+    }
+    let mut grid = Grid::new(vec![
+        left("JOB", 0),
+        left("STATE", 0),
+        left("TABLE", 5),
+        left("WINDOW", 2),
+        right("UNITS", 3),
+        right("ROWS", 1),
+        left("UPDATED", 4),
+    ]);
+    for job in jobs {
+        grid.row(vec![
+            job.job.to_string(),
+            layout.paint(&job.state.to_string(), state_paint(job.state)),
+            job.table.clone(),
+            window(&job.window),
+            format!("{}/{}", number(job.units_done), number(job.units)),
+            number(job.rows_written),
+            minute(job.updated),
+        ]);
+    }
+    grid.render(0, layout)
+}
+
+pub fn status(status: &JobStatus, layout: Layout, again: &Again) -> String {
+    let job = &status.job;
+    let generation = if job.generation > 1 { format!(" (generation {})", job.generation) } else { String::new() };
+    let mut out = format!(
+        "{}  {}{generation}\n",
+        layout.paint(job.job.as_str(), Paint::Strong),
+        layout.paint(&job.state.to_string(), state_paint(job.state))
+    );
+    let mut fields = Fields::default();
+    fields
+        .add("table", job.table.clone())
+        .add("window", window(&job.window))
+        .add("from", job.request.rows.from.join("\n"))
+        .add("made", format!("{} UTC", minute(job.created)))
+        .add("updated", format!("{} UTC", minute(job.updated)));
+    out.push_str(&fields.render(2, layout));
+    if !status.groups.is_empty() {
+        out.push('\n');
+        out.push_str(&groups(status, layout));
+    }
+    if !status.units.is_empty() {
+        out.push('\n');
+        out.push_str(&units(status, layout));
+    }
+    let errors = job.error.iter().chain(status.groups.iter().filter_map(|group| group.error.as_ref()));
+    let errors = errors.chain(status.units.iter().filter_map(|unit| unit.error.as_ref()));
+    let mut shown = Vec::new();
+    for error in errors {
+        if !shown.contains(&error) {
+            shown.push(error);
+        }
+    }
+    const MOST_ERRORS: usize = 3;
+    for error in shown.iter().take(MOST_ERRORS) {
+        out.push('\n');
+        out.push_str(&error_text::for_people(error, layout));
+    }
+    if shown.len() > MOST_ERRORS {
+        out.push_str(&format!("... and {} (--json has all)\n", counted((shown.len() - MOST_ERRORS) as u64, "more error")));
+    }
+    let next = if status.next.is_empty() { again.job("report", &job.job) } else { status.next.clone() };
+    let next = wrapped(&next, layout.width.map(|width| width.saturating_sub(10))).join("\n        ");
+    out.push_str(&format!("\n  {}: {next}\n", layout.paint("next", Paint::Strong)));
+    out
+}
+
+fn groups(status: &JobStatus, layout: Layout) -> String {
+    let mut grid =
+        Grid::new(vec![left("GROUP", 0), left("STATE", 0), right("ROUND", 2), right("UNITS", 0), right("ROWS", 0), right("SIZE", 1)]);
+    for group in &status.groups {
+        let units = || status.units.iter().filter(|unit| unit.group == group.group.as_str());
+        grid.row(vec![
+            group.group.to_string(),
+            layout.paint(&group.state.to_string(), state_paint(group.state)),
+            number(u64::from(group.round)),
+            format!("{}/{}", number(units().filter(|unit| unit.state == UnitState::Done).count() as u64), number(units().count() as u64)),
+            number(units().map(|unit| unit.rows).sum()),
+            size(units().map(|unit| unit.bytes).sum()),
+        ]);
+    }
+    grid.render(2, layout)
+}
+
+fn units(status: &JobStatus, layout: Layout) -> String {
+    let mut grid = Grid::new(vec![
+        left("GROUP", 4),
+        right("UNIT", 0),
+        left("STATE", 0),
+        left("WINDOW", 2),
+        right("EXPECTED", 3),
+        right("ROWS", 0),
+        right("SIZE", 1),
+        right("ATTEMPTS", 5),
+        left("ERROR", 2),
+    ]);
+    let mut units: Vec<_> = status.units.iter().collect();
+    if units.len() > MOST_UNITS {
+        units.sort_by_key(|unit| match unit.state {
+            UnitState::Failed => 0,
+            UnitState::Pending => 1,
+            UnitState::Done => 2,
+        });
+    }
+    for unit in units.iter().take(MOST_UNITS) {
+        let (state, paint) = match unit.state {
+            UnitState::Pending => ("PENDING", Paint::Waiting),
+            UnitState::Done => ("DONE", Paint::Good),
+            UnitState::Failed => ("FAILED", Paint::Bad),
+        };
+        grid.row(vec![
+            unit.group.clone(),
+            number(u64::from(unit.unit)),
+            layout.paint(state, paint),
+            window(&unit.window),
+            number(unit.estimated_rows),
+            number(unit.rows),
+            size(unit.bytes),
+            number(u64::from(unit.attempts)),
+            unit.error.as_ref().map_or(String::new(), |error| error.reason.to_string()),
+        ]);
+    }
+    let mut out = grid.render(2, layout);
+    if units.len() > MOST_UNITS {
+        out.push_str(&format!("  ... and {} (--json has all)\n", counted((units.len() - MOST_UNITS) as u64, "more unit")));
+    }
+    out
+}
+
+/// What was found goes to stderr as errors; this is the answer.
+pub fn verdict(verdict: &Verdict, layout: Layout) -> String {
+    match verdict {
+        Verdict::Approved { checks } => {
+            let mut out = format!("{}\n", layout.paint("APPROVED", Paint::Good));
+            section(&mut out, "checks", checks.iter().map(|check| (check.name.clone(), check.detail.clone())), layout);
+            out
+        }
+        Verdict::Rejected { findings } => {
+            format!("{}: {}\n", layout.paint("REJECTED", Paint::Bad), counted(findings.len() as u64, "finding"))
+        }
+    }
+}

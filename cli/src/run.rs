@@ -1,0 +1,306 @@
+//! One command from start to exit code. Takes the typed words, calls the lake, gives text: data on stdout,
+//! progress, notes and errors on stderr. With `--json` stdout holds exactly one object, whatever happens.
+
+use crate::args::{BackfillArgs, Cli, Command, DEFAULT_LAKE, JobVerb, LAKE_VARIABLE, OutputArgs, TableVerb};
+use crate::output::Layout;
+use crate::progress::{Console, LogWriter, Style};
+use crate::report::Again;
+use crate::{error_text, job_text, report, resolve, signals, table_text};
+use clap::Parser;
+use clap::error::ErrorKind;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use timelake_engine::progress::StopFlag;
+use timelake_engine::tables::TableInfo;
+use timelake_local::Lake;
+use timelake_model::ledger::State;
+use timelake_model::manifest::RunManifest;
+use timelake_model::verdict::Verdict;
+use timelake_model::{Error, Result};
+use tracing_subscriber::filter::LevelFilter;
+
+const REJECTED: u8 = 4;
+
+/// What a command leaves for stdout, for stderr and for the shell.
+#[derive(Debug, Default, PartialEq)]
+pub struct Answer {
+    pub stdout: String,
+    pub stderr: String,
+    pub exit_code: u8,
+}
+
+pub fn main(words: Vec<OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(&words) {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error, &words),
+    };
+    let settings = Settings::new(&cli.output);
+    // A panic is a defect, but the caller still gets its one object and exit code 1.
+    let executed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| execute(cli, &settings)));
+    let answer = match executed.unwrap_or_else(|_| Err(defect())) {
+        Ok(answer) => answer,
+        Err(error) => settings.failed(&error),
+    };
+    let mut exit_code = answer.exit_code;
+    if let Err(error) = write_stdout(&answer.stdout) {
+        exit_code = exit_code.max(error.exit_code());
+        write_stderr(&error_text::for_people(&error, settings.stderr));
+    }
+    write_stderr(&answer.stderr);
+    ExitCode::from(exit_code)
+}
+
+fn defect() -> Error {
+    Error::internal("timelake stopped at a defect of its own; the message above says where")
+        .hint("what is done is kept: run the same command again, and report the defect if it comes back")
+}
+
+/// Help and version are answers, all else is a bad request.
+fn refused(error: &clap::Error, words: &[OsString]) -> ExitCode {
+    let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if !is_answer && words.iter().any(|word| word == "--json") {
+        let error = error_text::from_clap(error);
+        return match write_stdout(&json(&error_text::as_json(&error))) {
+            Ok(()) => ExitCode::from(error.exit_code()),
+            Err(error) => ExitCode::from(error.exit_code()),
+        };
+    }
+    // A closed pipe is no failure of `--help | head`.
+    let _ = error.print();
+    ExitCode::from(if is_answer { 0 } else { 2 })
+}
+
+/// How to speak, taken once from the options, the terminal and the environment.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub json: bool,
+    pub stdout: Layout,
+    pub stderr: Layout,
+    pub again: Again,
+    progress: Style,
+    verbose: u8,
+}
+
+impl Settings {
+    pub fn new(options: &OutputArgs) -> Settings {
+        let (out, err) = (console::Term::stdout(), console::Term::stderr());
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let layout = |term: &console::Term, is_terminal: bool| Layout {
+            width: if is_terminal { term.size_checked().map(|(_, columns)| usize::from(columns)) } else { None },
+            color: is_terminal && !plain,
+        };
+        let on_terminal = std::io::stderr().is_terminal();
+        let stderr = layout(&err, on_terminal);
+        let progress = match (options.quiet, on_terminal) {
+            (true, _) => Style::Silent,
+            (false, true) => Style::Bar,
+            (false, false) => Style::Lines,
+        };
+        let usual = options.lake.as_os_str() == DEFAULT_LAKE || std::env::var_os(LAKE_VARIABLE).is_some_and(|lake| lake == options.lake);
+        let lake = if usual { String::new() } else { format!(" --lake {}", quoted(&options.lake.display().to_string())) };
+        Settings {
+            json: options.json,
+            stdout: layout(&out, std::io::stdout().is_terminal()),
+            stderr,
+            again: Again { lake },
+            progress,
+            verbose: options.verbose,
+        }
+    }
+
+    pub fn failed(&self, error: &Error) -> Answer {
+        let exit_code = error.exit_code();
+        if self.json {
+            Answer { stdout: json(&error_text::as_json(error)), exit_code, ..Default::default() }
+        } else {
+            Answer { stderr: error_text::for_people(error, self.stderr), exit_code, ..Default::default() }
+        }
+    }
+
+    fn data(&self, value: &impl Serialize, text: impl FnOnce(Layout) -> String) -> Answer {
+        Answer { stdout: if self.json { json(value) } else { text(self.stdout) }, ..Default::default() }
+    }
+
+    pub fn manifest(&self, m: &RunManifest) -> Answer {
+        let mut answer = self.data(m, |layout| report::summary(m, layout, &self.again));
+        answer.exit_code = report::exit_code(m);
+        if !self.json {
+            answer.stderr = report::standing_error(m, self.stderr).unwrap_or_default();
+        }
+        answer
+    }
+
+    /// Cancel asks for CANCELLED; a job that was published first is told as a conflict.
+    pub fn cancelled(&self, m: &RunManifest) -> Answer {
+        let mut answer = self.data(m, |layout| report::summary(m, layout, &self.again));
+        if m.state != State::Cancelled {
+            answer.exit_code = REJECTED;
+            if !self.json {
+                answer.stderr = format!("note: the job is {}, it could not be cancelled any more\n", m.state);
+            }
+        }
+        answer
+    }
+
+    pub fn verdict(&self, verdict: &Verdict) -> Answer {
+        let mut answer = self.data(verdict, |layout| job_text::verdict(verdict, layout));
+        if let Verdict::Rejected { findings } = verdict {
+            answer.exit_code = findings.first().map_or(REJECTED, Error::exit_code);
+            if !self.json {
+                answer.stderr = findings.iter().map(|finding| error_text::for_people(finding, self.stderr)).collect();
+            }
+        }
+        answer
+    }
+
+    fn table(&self, info: &TableInfo, text: fn(&TableInfo, Layout) -> String) -> Answer {
+        self.data(info, |layout| text(info, layout))
+    }
+}
+
+fn execute(cli: Cli, settings: &Settings) -> Result<Answer> {
+    let console = Arc::new(Console::new(settings.progress, settings.verbose > 0));
+    log_to(&console, settings);
+    let stop = StopFlag::default();
+    signals::listen(stop.clone(), console.clone())?;
+    let available_threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::internal(format!("cannot start the runtime: {error}")))?;
+    let folder = resolve::lake_folder(&cli.output.lake)?;
+    let answer = runtime.block_on(async {
+        match &cli.command {
+            Command::Table { verb } => table(verb, settings, &|create| Lake::open(folder, create)).await,
+            Command::Backfill(args) => match &args.verb {
+                Some(verb) => {
+                    let verb = checked_verb(verb, args)?;
+                    job(verb, settings, &Lake::open(folder, false)?, &console, &stop).await
+                }
+                None => {
+                    let (request, options) = resolve::backfill_request(&args.load, available_threads)?;
+                    let manifest = Lake::open(folder, false)?.backfill(&request, &options, console.as_ref(), &stop).await?;
+                    Ok(settings.manifest(&manifest))
+                }
+            },
+        }
+    });
+    console.clear();
+    answer
+}
+
+/// `backfill iot.sensor list` has two readings; neither is taken.
+fn checked_verb<'a>(verb: &'a JobVerb, args: &BackfillArgs) -> Result<&'a JobVerb> {
+    let load = &args.load;
+    if load.table.is_none() && load.from.is_empty() {
+        return Ok(verb);
+    }
+    Err(Error::invalid(timelake_model::Reason::InvalidOption, "this is a load and a job command at once")
+        .hint("write `timelake backfill TABLE --from PATH...`, or a job command alone, for example `timelake backfill list TABLE`")
+        .at(|p| {
+            p.option = Some("TABLE".into());
+            p.value = load.table.clone();
+        }))
+}
+
+async fn table(verb: &TableVerb, settings: &Settings, open: &(dyn Fn(bool) -> Result<Lake> + Sync)) -> Result<Answer> {
+    Ok(match verb {
+        TableVerb::Create(create) => {
+            let create = resolve::create_table(create)?;
+            settings.table(&open(true)?.create_table(&create).await?, table_text::table)
+        }
+        TableVerb::Show { table } => settings.table(&open(false)?.show_table(&resolve::table_name(table)?).await?, table_text::table),
+        TableVerb::Contract(contract) => {
+            let name = resolve::table_name(&contract.table)?;
+            let lake = open(false)?;
+            let info = match resolve::contract_change(contract) {
+                Some(change) => lake.set_contract(&name, &change).await?,
+                None => lake.show_table(&name).await?,
+            };
+            settings.table(&info, table_text::contract)
+        }
+    })
+}
+
+async fn job(verb: &JobVerb, settings: &Settings, lake: &Lake, console: &Console, stop: &StopFlag) -> Result<Answer> {
+    Ok(match verb {
+        JobVerb::List { table } => {
+            let table = table.as_deref().map(resolve::table_name).transpose()?;
+            let jobs = lake.list(table.as_deref()).await?;
+            settings.data(&serde_json::json!({ "jobs": jobs }), |layout| job_text::list(&jobs, layout))
+        }
+        JobVerb::Status(job) => {
+            let status = lake.status(&job.job).await?;
+            settings.data(&status, |layout| job_text::status(&status, layout, &settings.again))
+        }
+        JobVerb::Report(job) => {
+            let manifest = lake.report(&job.job).await?;
+            settings.data(&manifest, |layout| report::full(&manifest, layout, &settings.again))
+        }
+        JobVerb::Resume(job) => settings.manifest(&lake.resume(&job.job, console, stop).await?),
+        JobVerb::Publish(job) => settings.manifest(&lake.publish(&job.job, console, stop).await?),
+        JobVerb::Cancel(job) => settings.cancelled(&lake.cancel(&job.job).await?),
+        JobVerb::Validate { job, verify } => settings.verdict(&lake.validate(&job.job, verify.is_some(), console, stop).await?),
+    })
+}
+
+fn log_to(console: &Arc<Console>, settings: &Settings) {
+    let level = match (settings.progress, settings.verbose) {
+        (Style::Silent, _) => LevelFilter::ERROR,
+        (_, 0) => LevelFilter::WARN,
+        (_, 1) => LevelFilter::INFO,
+        _ => LevelFilter::DEBUG,
+    };
+    let writer = LogWriter(console.clone());
+    // A subscriber can be set once per process, and this is the only place that does.
+    let _ = tracing_subscriber::fmt().with_max_level(level).with_ansi(settings.stderr.color).with_writer(move || writer.clone()).try_init();
+}
+
+fn json(value: &impl Serialize) -> String {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => text + "\n",
+        Err(error) => format!(
+            "{{\"error\":{{\"kind\":\"internal\",\"reason\":\"internal\",\"message\":{}}}}}\n",
+            serde_json::json!(error.to_string())
+        ),
+    }
+}
+
+/// A path as a shell takes it back.
+fn quoted(text: &str) -> String {
+    let is_plain = !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "/._-+:@%".contains(c));
+    if is_plain { text.to_string() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+/// A reader that went away (`| head`) is no failure; a full disk is.
+fn write_stdout(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::unavailable(timelake_model::Reason::StorageUnavailable, format!("cannot write the answer to stdout: {error}"))
+                .hint("the work itself is done; `timelake backfill list` and `report JOB` show it again"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn write_stderr(text: &str) {
+    // Where stderr is closed nobody can be told.
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_come_back_as_a_shell_takes_them() {
+        assert_eq!(quoted("./lake-2"), "./lake-2");
+        assert_eq!(quoted("my lake's"), "'my lake'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

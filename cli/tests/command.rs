@@ -1,0 +1,57 @@
+//! The built command, as a shell sees it: which stream, which exit code. Only what needs no lake.
+
+use std::process::{Command, Output, Stdio};
+
+fn timelake(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_timelake")).args(words).env_remove("TIMELAKE_LAKE").stdin(Stdio::null()).output().unwrap()
+}
+fn texts(output: &Output) -> (String, String, i32) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (text(&output.stdout), text(&output.stderr), output.status.code().unwrap())
+}
+
+#[test]
+fn help_and_version_are_answers() {
+    for words in [&["--help"][..], &["--version"], &["backfill", "--help"], &["backfill", "list", "--help"], &["--json", "--help"]] {
+        let (stdout, stderr, code) = texts(&timelake(words));
+        assert_eq!((code, stderr.as_str()), (0, ""), "{words:?}");
+        assert!(stdout.contains("timelake"), "{words:?}");
+        assert!(!stdout.contains('\x1b'), "no colors in a pipe: {words:?}");
+    }
+}
+
+#[test]
+fn misspelt_words_are_guessed() {
+    for (words, guess) in [
+        (&["backfill", "iot.sensor", "--fromm", "x"][..], "--from"),
+        (&["backfill", "lst"], "timelake backfill list"),
+        (&["backfill", "iot.s", "--from", "x", "--ambiguous", "latter"], "later"),
+        (&["tabel"], "table"),
+        (&["table", "shw", "iot.s"], "show"),
+        (&["backfill", "sensor", "--from", "x"], "iot.sensor"),
+    ] {
+        let (stdout, stderr, code) = texts(&timelake(words));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{words:?}");
+        assert!(stderr.contains(guess), "{words:?}: {stderr}");
+    }
+}
+
+#[test]
+fn with_json_every_refusal_is_one_object_on_stdout() {
+    for words in [
+        &["backfill", "iot.sensor", "--fromm", "x", "--json"][..],
+        &["--json", "backfill", "lst"],
+        &["--json", "backfill", "iot.sensor"],
+        &["--json", "tabel"],
+        &["--json", "backfill"],
+        &["--json", "backfill", "iot.s", "--from", "x", "--memory", "2"],
+        &["--json", "--lake", "aws:x", "backfill", "list"],
+        &["--json", "table", "create", "sensor", "--columns", "ts:date", "--time-column", "ts", "--series-key", "d"],
+    ] {
+        let (stdout, stderr, code) = texts(&timelake(words));
+        assert_eq!((code, stderr.as_str()), (2, ""), "{words:?}");
+        let value: serde_json::Value = serde_json::from_str(&stdout).unwrap_or_else(|e| panic!("{words:?}: {e}: {stdout}"));
+        assert_eq!(value["error"]["kind"], "invalid", "{words:?}");
+        assert!(value["error"]["hint"].is_string(), "{words:?}");
+    }
+}
