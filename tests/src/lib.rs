@@ -1,1 +1,22 @@
+//! Harness of the black-box tests: they run the real `timelake` command in a folder of their own and judge the
+//! table with independent readers ([`Reader`]: PyIceberg and DuckDB), never with this project's own scan.
+//!
+//! Takes the command from `TIMELAKE_BIN` (else the one built beside the test executable) and Python from
+//! `TIMELAKE_PYTHON` (else `.venv/bin/python` of the workspace). What is missing is a failure, never a skipped test.
 
+mod inputs;
+mod lab;
+mod reader;
+mod rows;
+
+pub use inputs::{Cells, write_parquet};
+pub use lab::{Lab, Outcome, Running};
+pub use reader::Reader;
+pub use rows::{assert_same_rows, normalised, sorted_texts, split_words};
+
+use std::path::{Path, PathBuf};
+
+/// Root of the workspace.
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+}

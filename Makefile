@@ -1,0 +1,73 @@
+# One line per target: `make help` prints the text after the two hashes.
+
+PROFILE    := ci
+TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(abspath $(CARGO_TARGET_DIR)),$(CURDIR)/target)
+BINARY     := $(TARGET_DIR)/$(PROFILE)/timelake
+VENV       := $(CURDIR)/.venv
+BENCH_VENV := $(CURDIR)/.venv-bench
+STAMP      := .installed
+# The first Python that is new enough; PYTHON=... overrides.
+PYTHON     ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+                $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+ROWS       ?= 20000000
+ROUNDS     ?= 5
+
+export TIMELAKE_BIN    ?= $(BINARY)
+export TIMELAKE_PYTHON ?= $(VENV)/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help check build build-tests venv test demo bench bench-smoke clean-demo
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+check: ## formatting and lints of all code, warnings are errors
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --profile $(PROFILE) -- -D warnings
+
+build: ## the timelake command, as the tests and the demo use it
+	cargo build --workspace --bins --profile $(PROFILE)
+	@echo "built $(BINARY)"
+
+# With the test targets, so that the tests that follow find every dependency compiled with the same features.
+build-tests:
+	cargo build --workspace --all-targets --profile $(PROFILE)
+
+venv: $(VENV)/$(STAMP) ## the Python readers of the tests in .venv (needs Python 3.11 or newer)
+
+define make_venv
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found; install one or say PYTHON=..." >&2; exit 1; }
+	rm -rf $(1)
+	$(PYTHON) -m venv $(1) || { echo "hint: on Debian and Ubuntu the package python3-venv is needed" >&2; exit 1; }
+	echo '*' > $(1)/.gitignore
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check -r $(2)
+	touch $(1)/$(STAMP)
+endef
+
+$(VENV)/$(STAMP): tests/python/requirements.txt
+	$(call make_venv,$(VENV),$<)
+
+$(BENCH_VENV)/$(STAMP): bench/requirements.txt
+	$(call make_venv,$(BENCH_VENV),$<)
+
+test: venv build-tests ## all tests, tables judged by PyIceberg and DuckDB
+	@if cargo nextest --version >/dev/null 2>&1; then \
+	  cargo nextest run --cargo-profile $(PROFILE) --workspace; \
+	else \
+	  echo "cargo-nextest is not installed: running cargo test"; \
+	  cargo test --profile $(PROFILE) --workspace; \
+	fi
+
+demo: build venv ## half a year of a historian's export into a live table, and a query (in demo-out/)
+	TIMELAKE_BIN="$(BINARY)" $(VENV)/bin/python demo/run.py
+
+clean-demo: ## remove what the demo made
+	rm -rf demo-out
+
+bench: venv $(BENCH_VENV)/$(STAMP) ## timelake against DuckDB, Polars and PyIceberg (ROWS=20000000 ROUNDS=5)
+	cargo build --workspace --bins --release
+	TIMELAKE_BIN="$(TARGET_DIR)/release/timelake" $(VENV)/bin/python bench/run.py --rows $(ROWS) --rounds $(ROUNDS) \
+	  --peer-python $(BENCH_VENV)/bin/python
+
+bench-smoke: venv $(BENCH_VENV)/$(STAMP) build ## the bench with few rows: does it run, do all outputs agree
+	TIMELAKE_BIN="$(BINARY)" $(VENV)/bin/python bench/run.py --rows 200000 --rounds 1 --peer-python $(BENCH_VENV)/bin/python --no-save

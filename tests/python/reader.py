@@ -1,0 +1,400 @@
+"""Independent reader, live writer and inspector of a lake, for the tests.
+
+Takes one JSON request per line on stdin and answers with one JSON line on stdout: {"ok": ...} or
+{"error": "..."}. One process serves a whole test process, because importing the libraries takes longer
+than reading a table. Every request loads the table again: nothing is remembered between requests.
+It shares no code with the project, so a table that only our own scan can read is found out.
+"""
+
+import json
+import os
+import sys
+import time
+import traceback
+import uuid
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg import expressions as ex
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.conversions import from_bytes
+from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import parse_transform
+from pyiceberg.types import NestedField
+
+from values import arrow_rows, instant_text, plain, python_value, rows_of, sql_literal
+
+COMMIT_TRIES = 20
+
+
+def duck_connection():
+    extensions = Path(duckdb.__file__).parent.parent / "duckdb_ext" / "extensions"
+    connection = duckdb.connect(config={"extension_directory": str(extensions), "autoinstall_known_extensions": "false", "threads": "2"})
+    for name in ("icu", "avro", "iceberg", "parquet"):
+        connection.execute(f"LOAD {name}")
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+DUCK = duck_connection()
+
+
+def catalog(request):
+    lake = Path(request["lake"]).absolute()
+    lake.mkdir(parents=True, exist_ok=True)
+    return SqlCatalog("timelake", uri=f"sqlite:///{lake}/catalog.db", warehouse=f"file://{lake}/warehouse")
+
+
+def load(request):
+    return catalog(request).load_table(request["table"])
+
+
+def snapshot_of(table, request):
+    """The snapshot id asked for by `ref` or `snapshot`, or None for the current one."""
+    if request.get("ref"):
+        reference = table.metadata.refs.get(request["ref"])
+        if reference is None:
+            raise LookupError(f"no ref {request['ref']}")
+        return reference.snapshot_id
+    return request.get("snapshot")
+
+
+def row_filter(table, conditions):
+    result = ex.AlwaysTrue()
+    for c in conditions or []:
+        name, op = c["column"], c["op"]
+        kind = table.schema().find_type(name)
+        value = python_value(c.get("value"), kind)
+        if hasattr(value, "isoformat"):
+            value = value.isoformat()
+        if op == "eq" and value is None:
+            term = ex.IsNull(name)
+        elif op == "eq" and value != value:
+            term = ex.IsNaN(name)
+        else:
+            term = {"eq": ex.EqualTo, "lt": ex.LessThan, "ge": ex.GreaterThanOrEqual, "starts_with": ex.StartsWith}[op](name, value)
+        result = ex.And(result, term)
+    return result
+
+
+def sql_filter(table, conditions):
+    terms = ["true"]
+    for c in conditions or []:
+        name = '"' + c["column"].replace('"', '""') + '"'
+        kind = table.schema().find_type(c["column"])
+        value = c.get("value")
+        if value is None:
+            terms.append(f"{name} IS NULL")
+        elif c["op"] == "starts_with":
+            terms.append(f"starts_with({name}, {sql_literal(value, kind)})")
+        else:
+            terms.append(f"{name} { {'eq': '=', 'lt': '<', 'ge': '>='}[c['op']] } {sql_literal(value, kind)}")
+    return " AND ".join(terms)
+
+
+def scan_sql(table, request):
+    snapshot = snapshot_of(table, request)
+    at = f", snapshot_from_id = {snapshot}" if snapshot is not None else ""
+    return f"iceberg_scan('{table.metadata_location}'{at})"
+
+
+def read_arrow(table, request):
+    columns = request.get("columns")
+    if request["engine"] == "pyiceberg":
+        scan = table.scan(
+            row_filter=row_filter(table, request.get("filter")),
+            selected_fields=tuple(columns) if columns else ("*",),
+            snapshot_id=snapshot_of(table, request),
+        )
+        return scan.to_arrow()
+    if table.metadata.current_snapshot_id is None and not request.get("ref"):
+        return table.schema().as_arrow().empty_table()
+    picked = ", ".join('"' + c.replace('"', '""') + '"' for c in columns) if columns else "*"
+    query = f"SELECT {picked} FROM {scan_sql(table, request)} WHERE {sql_filter(table, request.get('filter'))}"
+    result = DUCK.execute(query).arrow()
+    return result if isinstance(result, pa.Table) else result.read_all()
+
+
+def read(request):
+    table = load(request)
+    return rows_of(read_arrow(table, request), table.schema())
+
+
+def probe(request):
+    """Counts the rows that each filter of `filters` finds; a wrong bound hides rows here."""
+    table, counts = load(request), []
+    for conditions in request["filters"]:
+        uuids = any(str(table.schema().find_type(c["column"])) == "uuid" for c in conditions)
+        if uuids and request["engine"] == "pyiceberg":
+            counts.append(uuid_rows(table, conditions))
+        else:
+            counts.append(read_arrow(table, {**request, "filter": conditions}).num_rows)
+    return counts
+
+
+def uuid_rows(table, conditions):
+    """PyIceberg prunes files by UUID bounds but pyarrow cannot compare UUIDs: read what it did not prune."""
+    found = 0
+    for task in table.scan(row_filter=row_filter(table, conditions)).plan_files():
+        rows = rows_of(pq.read_table(local_path(task.file.file_path), partitioning=None), table.schema())
+        found += sum(all(row[c["column"]] == c.get("value") for c in conditions) for row in rows)
+    return found
+
+
+def column_type(name):
+    return NestedField.model_validate({"id": 1, "name": "any", "type": name, "required": False}).field_type
+
+
+def create_table(request):
+    """A table as other tools make it, without timelake's properties unless given."""
+    lake = catalog(request)
+    fields = [
+        NestedField.model_validate({"id": i + 1, "name": c["name"], "type": c["type"], "required": c.get("required", False)})
+        for i, c in enumerate(request["columns"])
+    ]
+    schema = Schema(*fields)
+    parts = [
+        PartitionField(schema.find_field(p["source"]).field_id, 1000 + i, parse_transform(p["transform"]), p["name"])
+        for i, p in enumerate(request.get("partition", []))
+    ]
+    spec = PartitionSpec(*parts) if parts else UNPARTITIONED_PARTITION_SPEC
+    try:
+        lake.create_namespace(request["table"].split(".")[0])
+    except NamespaceAlreadyExistsError:
+        pass
+    properties = {"format-version": "2", **request.get("properties", {})}
+    table = lake.create_table(request["table"], schema, partition_spec=spec, properties=properties)
+    if request.get("format_version") == 3:
+        # PyIceberg reads version 3 but does not write it; an empty table differs only in these two fields.
+        path = Path(local_path(table.metadata_location))
+        metadata = {**json.loads(path.read_text(encoding="utf-8")), "format-version": 3, "next-row-id": 0}
+        path.write_text(json.dumps(metadata), encoding="utf-8")
+    return table.metadata_location
+
+
+def retried(request, change):
+    """Live writers try again when another commit was first."""
+    for attempt in range(COMMIT_TRIES):
+        try:
+            return change(load(request))
+        except (CommitFailedException, ValueError) as error:
+            # PyIceberg reports a commit on another branch in between as a ValueError about sequence numbers.
+            lost_race = isinstance(error, CommitFailedException) or "older than last sequence number" in str(error)
+            if not lost_race or attempt + 1 == COMMIT_TRIES:
+                raise
+            time.sleep(0.01 * attempt)
+
+
+def append(request):
+    def change(table):
+        table.append(arrow_rows(request["rows"], table.schema(), table.schema().as_arrow()))
+        return load(request).metadata.current_snapshot_id
+
+    return retried(request, change)
+
+
+def delete(request):
+    """Copy-on-write delete of the rows that the filter finds."""
+
+    def change(table):
+        table.delete(row_filter(table, request["filter"]))
+        return load(request).metadata.current_snapshot_id
+
+    return retried(request, change)
+
+
+def compact(request):
+    """Rewrites the files that hold rows of the filter (all without one) into new files with the same rows.
+
+    `commits: 1` is one overwrite snapshot that removes and adds files, as compactors do; `2` is PyIceberg's own
+    overwrite, which commits the removal and the addition as two snapshots of one transaction."""
+
+    def change(table):
+        conditions = row_filter(table, request.get("filter"))
+        if request.get("commits", 1) == 2:
+            rows = table.scan(row_filter=conditions).to_arrow()
+            table.overwrite(rows.cast(table.schema().as_arrow()), overwrite_filter=conditions)
+            return rows.num_rows
+        tasks = list(table.scan(row_filter=conditions).plan_files())
+        if any(task.delete_files for task in tasks):
+            raise RuntimeError("this compaction does not apply delete files")
+        rows = pa.concat_tables([pq.read_table(local_path(t.file.file_path), partitioning=None) for t in tasks], promote_options="default")
+        rows = rows.select(table.schema().as_arrow().names).cast(table.schema().as_arrow())
+        with table.transaction() as transaction:
+            new_files = list(_dataframe_to_data_files(table.metadata, rows, table.io, write_uuid=uuid.uuid4()))
+            with transaction.update_snapshot().overwrite() as overwrite:
+                for task in tasks:
+                    overwrite.delete_data_file(task.file)
+                for file in new_files:
+                    overwrite.append_data_file(file)
+        return rows.num_rows
+
+    return retried(request, change)
+
+
+def add_column(request):
+    with load(request).update_schema() as update:
+        update.add_column(request["name"], column_type(request["type"]))
+
+
+def set_property(request):
+    with load(request).transaction() as transaction:
+        transaction.set_properties(request["properties"])
+
+
+def remove_property(request):
+    with load(request).transaction() as transaction:
+        transaction.remove_properties(*request["names"])
+
+
+def remove_branch(request):
+    with load(request).manage_snapshots() as manage:
+        manage.remove_branch(request["name"])
+
+
+def set_main(request):
+    """Sets `main` back to an older snapshot, as a rollback by hand does."""
+    with load(request).manage_snapshots() as manage:
+        manage.set_current_snapshot(snapshot_id=request["snapshot"])
+
+
+def summary(request):
+    """Order-independent facts of a big table: rows, distinct keys, sum of `value` (exact for small whole numbers)."""
+    table = load(request)
+    rows = read_arrow(table, {**request, "columns": ["ts", "device_id", "value"]})  # noqa: F841 (DuckDB reads it by name)
+    count, keys, total = DUCK.execute("SELECT count(*), count(DISTINCT (ts, device_id)), coalesce(sum(value), 0) FROM rows").fetchone()
+    return {"rows": count, "keys": keys, "value_sum": total}
+
+
+def local_path(uri):
+    return uri.removeprefix("file://")
+
+
+def bounds_of(table, encoded):
+    bounds = {}
+    for field, value in (encoded or {}).items():
+        kind = table.schema().find_type(field)
+        decoded = from_bytes(kind, value)
+        zones = {"timestamptz": "Z", "timestamp": ""}
+        bounds[table.schema().find_column_name(field)] = instant_text(decoded, zones[str(kind)]) if str(kind) in zones else plain(decoded)
+    return bounds
+
+
+def by_name(table, counts):
+    return {table.schema().find_column_name(field): n for field, n in (counts or {}).items()}
+
+
+def file_facts(table, entry, manifest):
+    file = entry.data_file
+    spec = table.specs()[manifest.partition_spec_id]
+    partition = {
+        f.name: None if (value := file.partition[i]) is None else f.transform.to_human_string(table.schema().find_type(f.source_id), value)
+        for i, f in enumerate(spec.fields)
+    }
+    return {
+        "path": file.file_path, "status": entry.status.name, "snapshot": entry.snapshot_id, "sequence": entry.sequence_number,
+        "content": file.content.name, "spec": manifest.partition_spec_id, "partition": partition, "rows": file.record_count,
+        "bytes": file.file_size_in_bytes, "sort_order": file.sort_order_id, "split_offsets": file.split_offsets,
+        "lower": bounds_of(table, file.lower_bounds), "upper": bounds_of(table, file.upper_bounds),
+        "value_counts": by_name(table, file.value_counts), "null_counts": by_name(table, file.null_value_counts),
+        "nan_counts": by_name(table, file.nan_value_counts), "exists": os.path.exists(local_path(file.file_path)),
+    }  # fmt: skip
+
+
+def inspect(request):
+    """The table's metadata, and the live files of one snapshot."""
+    table = load(request)
+    metadata = table.metadata
+    wanted = snapshot_of(table, request)
+    snapshot = table.snapshot_by_id(wanted) if wanted is not None else table.current_snapshot()
+    manifests = snapshot.manifests(table.io) if snapshot else []
+    files = []
+    for manifest in manifests:
+        files += [file_facts(table, entry, manifest) for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)]
+    facts = lambda s: {"operation": s.summary.operation.value, **s.summary.additional_properties} if s.summary else {}
+    return {
+        "uuid": str(metadata.table_uuid), "location": metadata.location, "metadata_location": table.metadata_location,
+        "format_version": metadata.format_version, "current_snapshot": metadata.current_snapshot_id,
+        "last_sequence": metadata.last_sequence_number, "properties": metadata.properties,
+        "schema": [{"id": f.field_id, "name": f.name, "type": str(f.field_type), "required": f.required} for f in table.schema().fields],
+        "schema_id": metadata.current_schema_id,
+        "partition": [{"name": f.name, "transform": str(f.transform)} for f in table.spec().fields],
+        "sort": [
+            {"column": table.schema().find_column_name(f.source_id), "direction": f.direction.value} for f in table.sort_order().fields
+        ],
+        "sort_order_id": metadata.default_sort_order_id,
+        "refs": {
+            name: {"snapshot": r.snapshot_id, "type": r.snapshot_ref_type.value, "max_ref_age_ms": r.max_ref_age_ms}
+            for name, r in metadata.refs.items()
+        },
+        "snapshots": [
+            {"id": s.snapshot_id, "parent": s.parent_snapshot_id, "sequence": s.sequence_number, "time_ms": s.timestamp_ms, "summary": facts(s)}
+            for s in sorted(metadata.snapshots, key=lambda s: s.sequence_number)
+        ],
+        "history": [entry.snapshot_id for entry in metadata.snapshot_log],
+        "manifests": [
+            {"path": m.manifest_path, "spec": m.partition_spec_id, "sequence": m.sequence_number, "snapshot": m.added_snapshot_id} for m in manifests
+        ],
+        "files": files,
+    }  # fmt: skip
+
+
+def parquet(request):
+    """What a data file itself says: rows in file order, compression, statistics, sorting columns."""
+    path = local_path(request["path"])
+    file = pq.ParquetFile(path)
+    metadata = file.metadata
+    groups = []
+    for g in range(metadata.num_row_groups):
+        group = metadata.row_group(g)
+        columns = {}
+        for c in range(group.num_columns):
+            column = group.column(c)
+            stats = column.statistics
+            known = stats is not None and stats.has_min_max
+            columns[column.path_in_schema] = {
+                "compression": column.compression, "min": plain(stats.min) if known else None,
+                "max": plain(stats.max) if known else None, "nulls": stats.null_count if stats and stats.has_null_count else None,
+            }  # fmt: skip
+        groups.append({"rows": group.num_rows, "columns": columns})
+    table = pq.read_table(path, partitioning=None)
+    rows = [{name: plain(v) for name, v in row.items()} for row in table.to_pylist()] if request.get("rows") else None
+    return {"row_groups": groups, "created_by": metadata.created_by, "rows": rows}
+
+
+def tables(request):
+    lake = catalog(request)
+    return [".".join(name) for namespace in lake.list_namespaces() for name in lake.list_tables(namespace)]
+
+
+COMMANDS = {
+    f.__name__: f
+    for f in (read, probe, create_table, append, delete, compact, add_column, set_property, remove_property, remove_branch, set_main, summary, inspect, parquet, tables)
+}
+
+
+def main():
+    # Libraries may print: keep the answers on a channel of their own.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        if not line.strip():
+            continue
+        try:
+            request = json.loads(line)
+            answer = {"ok": COMMANDS[request["command"]](request)}
+        except Exception as error:  # the test decides what an error means
+            answer = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+        answers.write(json.dumps(answer, allow_nan=False) + "\n")
+        answers.flush()
+    # The tests are over: leave at once, without the libraries' long farewell.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,11 @@
+//! Black-box tests of the whole road: the real command, a lake in a folder, independent readers.
+
+mod cases;
+mod contract;
+mod model;
+mod moved_main;
+mod readers;
+mod repeat;
+mod samples;
+mod sensors;
+mod values;
