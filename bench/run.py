@@ -1,0 +1,197 @@
+"""The bench: whole processes, alternating, medians and ratios; outputs compared before anything is timed.
+
+`make bench ROWS=20000000 ROUNDS=5`. Each contestant is a process of its own, measured from start to end: wall time,
+CPU time (user and system, children included) and peak memory as the kernel counts them. Nothing else should run.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+from pyiceberg.catalog.sql import SqlCatalog
+
+import workload_a
+
+HERE = Path(__file__).parent
+SENSORS, FILES = 1_000, 20
+THREADS = 2
+CREATE = [
+    "table", "create", "iot.sensor", "--columns", "ts:timestamptz,device_id:string,value:double,quality:int",
+    "--time-column", "ts", "--series-key", "device_id", "--partition", "month(ts),bucket(4,device_id)",
+]  # fmt: skip
+BACKFILL = [
+    "backfill", "iot.sensor", "--map", "ts=timestamp,device_id=tag_name", "--tz", "Europe/Berlin", "--nonexistent", "shift",
+    "--ambiguous", "later", "--on-source-conflict", "first", "--json",
+]  # fmt: skip
+DUCKDB_ORDERS = ("off", "on")
+
+
+class Contestant:
+    """One way to do the work: `prepare` is not timed, `command` is."""
+
+    def __init__(self, name, command, prepare=None, environment=None, iceberg=False, deduplicates=True):
+        self.name, self.command, self.prepare = name, command, prepare
+        self.environment, self.iceberg, self.deduplicates = environment or {}, iceberg, deduplicates
+
+
+def run(contestant, out):
+    """A fresh output, then one process: wall seconds, CPU seconds, peak bytes, and what it said."""
+    shutil.rmtree(out, ignore_errors=True)
+    if contestant.prepare:
+        contestant.prepare(out)
+    os.sync()
+    said = out.parent / f"{out.name}.stdout"
+    with said.open("w") as stdout:
+        start = time.perf_counter()
+        process = subprocess.Popen(contestant.command(out), stdout=stdout, env={**os.environ, **contestant.environment})
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"{contestant.name} ended with {process.returncode}: {' '.join(map(str, contestant.command(out)))}\n{said.read_text()}")
+    return {"wall_s": wall, "cpu_s": usage.ru_utime + usage.ru_stime, "peak_bytes": usage.ru_maxrss * 1024, "stdout": said.read_text()}
+
+
+def readers_duckdb():
+    extensions = Path(duckdb.__file__).parent.parent / "duckdb_ext" / "extensions"
+    connection = duckdb.connect(config={"extension_directory": str(extensions), "autoinstall_known_extensions": "false"})
+    for name in ("icu", "avro", "iceberg", "parquet"):
+        connection.execute(f"LOAD {name}")
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def fingerprint(contestant, out):
+    """Rows, distinct keys, and a hash of keys and values that does not depend on order."""
+    if contestant.iceberg:
+        catalog = SqlCatalog("timelake", uri=f"sqlite:///{out}/catalog.db", warehouse=f"file://{out}/warehouse")
+        source = f"iceberg_scan('{catalog.load_table('iot.sensor').metadata_location}')"
+    else:
+        source = f"read_parquet('{out}/**/*.parquet', hive_partitioning = false)"
+    rows, keys, total = readers_duckdb().execute(f"""
+        WITH r AS (SELECT hash(device_id, epoch_us(ts)) AS k, hash(device_id, epoch_us(ts), value, quality::INTEGER) AS h FROM {source})
+        SELECT count(*), count(DISTINCT k), sum(h::HUGEINT) FROM r
+    """).fetchone()
+    return {"rows": rows, "keys": keys, "hash": str(total)}
+
+
+def contestants(arguments, source):
+    python = arguments.peer_python
+    timelake = os.environ["TIMELAKE_BIN"]
+
+    def create_table(lake):
+        subprocess.run([timelake, *CREATE, "--lake", lake], check=True, stdout=subprocess.DEVNULL)
+
+    peers = [
+        Contestant(f"DuckDB ({order})", lambda out, order=order: [python, HERE / "peer_duckdb.py", source, out, str(THREADS), order])
+        for order in DUCKDB_ORDERS
+    ]
+    return [
+        Contestant("timelake", lambda lake: [timelake, *BACKFILL, "--from", source, "--lake", lake], prepare=create_table, iceberg=True),
+        *peers,
+        Contestant("Polars", lambda out: [python, HERE / "peer_polars.py", source, out], environment={"POLARS_MAX_THREADS": str(THREADS)}),
+        Contestant(
+            "PyIceberg, no dedup", lambda out: [python, HERE / "peer_pyiceberg.py", source, out], iceberg=True, deduplicates=False
+        ),
+    ]
+
+
+def compare(all_contestants, work):
+    """Runs each once. All that remove duplicates must have made the same rows. Returns those that go on:
+    of DuckDB's two settings only the quicker one."""
+    reference, walls = None, {}
+    for contestant in all_contestants:
+        out = work / "out"
+        walls[contestant.name] = run(contestant, out)["wall_s"]
+        found = fingerprint(contestant, out)
+        print(f"  {contestant.name:22} {found['rows']:>12,} rows  {found['keys']:>12,} keys  hash {found['hash']}", flush=True)
+        reference = reference or found
+        same = found == reference if contestant.deduplicates else found["keys"] == reference["keys"] and found["rows"] >= reference["rows"]
+        if not same or reference["rows"] != reference["keys"]:
+            sys.exit(f"{contestant.name} did not make the rows that {all_contestants[0].name} made: {found}, not {reference}")
+    slower = max((f"DuckDB ({order})" for order in DUCKDB_ORDERS), key=walls.get)
+    return [c for c in all_contestants if c.name != slower], reference
+
+
+def measure(going_on, rounds, work):
+    results = {c.name: [] for c in going_on}
+    for number in range(rounds):
+        # Another one begins each round, so that none always runs after the same other.
+        for contestant in going_on[number % len(going_on) :] + going_on[: number % len(going_on)]:
+            result = run(contestant, work / "out")
+            results[contestant.name].append(result)
+            print(f"  round {number + 1}  {contestant.name:22} {result['wall_s']:7.2f} s", flush=True)
+    return results
+
+
+def medians(results):
+    return {
+        name: {field: statistics.median(r[field] for r in runs) for field in ("wall_s", "cpu_s", "peak_bytes")}
+        for name, runs in results.items()
+    }
+
+
+def step_medians(runs):
+    manifests = [json.loads(r["stdout"]) for r in runs]
+    names = [s["step"] for s in manifests[0]["steps"]]
+    return {n: statistics.median(next((s["seconds"] for s in m["steps"] if s["step"] == n), 0.0) for m in manifests) for n in names}
+
+
+def table(middle):
+    own = middle["timelake"]
+    lines = ["| | wall | CPU | peak memory | wall ÷ timelake | CPU ÷ timelake | memory ÷ timelake |", "|---|--:|--:|--:|--:|--:|--:|"]
+    for name, m in middle.items():
+        ratios = " | ".join(f"{m[f] / own[f]:.2f}" for f in ("wall_s", "cpu_s", "peak_bytes"))
+        lines.append(f"| {name} | {m['wall_s']:.2f} s | {m['cpu_s']:.2f} s | {m['peak_bytes'] / 1e6:,.0f} MB | {ratios} |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peer-python", required=True, help="Python with bench/requirements.txt")
+    parser.add_argument("--work", type=Path, default=HERE / "work")
+    parser.add_argument("--only", help="comma-separated beginnings of names, for example timelake,DuckDB")
+    parser.add_argument("--no-save", action="store_true", help="do not write bench/results.json")
+    arguments = parser.parse_args()
+
+    work = arguments.work.absolute()
+    source = work / f"workload-a-{arguments.rows}"
+    done = source / "_complete"
+    if not done.exists():
+        print(f"making {arguments.rows:,} rows in {source}", flush=True)
+        shutil.rmtree(source, ignore_errors=True)
+        workload_a.write(arguments.rows, SENSORS, source, FILES)
+        done.touch()
+    chosen = contestants(arguments, source)
+    if arguments.only:
+        chosen = [c for c in chosen if c.name.startswith(tuple(arguments.only.split(",")))]
+    print("comparing outputs", flush=True)
+    going_on, reference = compare(chosen, work)
+    print("measuring", flush=True)
+    results = measure(going_on, arguments.rounds, work)
+    middle = medians(results)
+    if "timelake" not in middle:
+        print(json.dumps(middle, indent=1))
+        return
+    steps = step_medians(results["timelake"])
+    print(f"\n{table(middle)}\n\ntimelake's steps: " + ", ".join(f"{n} {s:.2f} s" for n, s in steps.items()))
+    shutil.rmtree(work / "out", ignore_errors=True)
+    if not arguments.no_save:
+        runs = {name: [{k: v for k, v in r.items() if k != "stdout"} for r in rs] for name, rs in results.items()}
+        machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+        facts = {"rows": arguments.rows, "rounds": arguments.rounds, "machine": machine, "output": reference, "medians": middle, "steps_s": steps, "runs": runs}
+        (HERE / "results.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
