@@ -12,7 +12,7 @@ use timelake_model::manifest::RunManifest;
 /// More lines of one kind than this are counted, not printed.
 const MOST_LINES: usize = 20;
 /// From here on the plan reads so much twice that a person should know.
-const NOTABLE_READ_AMPLIFICATION: f64 = 1.05;
+const NOTABLE_READ_AMPLIFICATION: f64 = 2.0;
 
 /// How to call the command again: `timelake backfill`, with the lake when it is not the usual one.
 #[derive(Debug, Clone, Default)]
@@ -121,8 +121,8 @@ fn overview(m: &RunManifest) -> Fields {
         fields.add("time", format!("{}, {}", duration(seconds), rate(m.counts.rows_read as f64 / seconds)));
     }
     if m.plan.read_amplification > 0.0 {
-        let note = if m.plan.read_amplification >= NOTABLE_READ_AMPLIFICATION { " (the source is not in time order)" } else { "" };
-        fields.add("read amplification", format!("{:.2}{note}", m.plan.read_amplification));
+        let note = if m.plan.read_amplification >= NOTABLE_READ_AMPLIFICATION { " (row groups span many units: the source is badly clustered in time)" } else { "" };
+        fields.add("read amplification", format!("{:.2} rows decoded per row{note}", m.plan.read_amplification));
     }
     fields
 }

@@ -212,7 +212,8 @@ fn range_from_statistics(bound: &BoundObject, group: &RowGroupMetaData, spec: &S
     if !naive {
         return Some(Some((TimestampUs(low), TimestampUs(high))));
     }
-    let (smallest, largest) = spec.zone()?.offset_bounds_us();
+    let zone = spec.zone()?;
+    let (largest, smallest) = (zone.offsets_near_us(low).1, zone.offsets_near_us(high).0);
     Some(Some((TimestampUs(low.saturating_sub(largest)), TimestampUs(high.saturating_sub(smallest)))))
 }
 

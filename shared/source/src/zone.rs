@@ -7,7 +7,6 @@ use crate::similar::nearest;
 use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
 use chrono_tz::{GapInfo, TZ_VARIANTS, Tz};
 use hashbrown::HashMap;
-use std::sync::{Arc, OnceLock};
 use timelake_model::time::{MICROS_PER_DAY, MICROS_PER_HOUR, MICROS_PER_SECOND};
 use timelake_model::{Error, Reason, Result};
 
@@ -22,7 +21,6 @@ const MAX_OFFSET_SECONDS: i64 = 86_399;
 pub struct Zone {
     name: String,
     rule: Rule,
-    bounds_us: Arc<OnceLock<(i64, i64)>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +36,7 @@ impl Zone {
             Some(seconds) => Rule::Fixed { offset_us: seconds * MICROS_PER_SECOND },
             None => Rule::Named(text.parse::<Tz>().map_err(|_| unknown_zone(text))?),
         };
-        Ok(Zone { name: text.to_string(), rule, bounds_us: Arc::default() })
+        Ok(Zone { name: text.to_string(), rule })
     }
 
     pub fn name(&self) -> &str {
@@ -47,14 +45,22 @@ impl Zone {
 
     /// No difference between local time and UTC, ever.
     pub fn is_utc(&self) -> bool {
-        self.offset_bounds_us() == (0, 0)
+        match self.rule {
+            Rule::Fixed { offset_us } => offset_us == 0,
+            Rule::Named(zone) => {
+                let name = zone.name().trim_start_matches("Etc/");
+                matches!(name, "UTC" | "UCT" | "Universal" | "Zulu" | "GMT" | "GMT0" | "GMT+0" | "GMT-0" | "Greenwich")
+            }
+        }
     }
 
-    /// Smallest and largest offset from UTC this zone ever had or will have, in microseconds.
-    pub fn offset_bounds_us(&self) -> (i64, i64) {
+    /// Smallest and largest offset from UTC within two days of a local time, in microseconds. Subtracting the
+    /// largest from a lower bound of local times gives a lower bound of their instants (and the smallest from an
+    /// upper bound an upper one): offsets differ by less than two days, so no time further away gets past it.
+    pub fn offsets_near_us(&self, local_us: i64) -> (i64, i64) {
         match self.rule {
             Rule::Fixed { offset_us } => (offset_us, offset_us),
-            Rule::Named(zone) => *self.bounds_us.get_or_init(|| offset_bounds_us(zone)),
+            Rule::Named(zone) => offsets_near_us(zone, local_us),
         }
     }
 }
@@ -99,19 +105,25 @@ fn fixed_offset_seconds(text: &str) -> Option<i64> {
     (minutes < 60 && seconds <= MAX_OFFSET_SECONDS).then_some(sign * seconds)
 }
 
-/// Offsets at every day the database knows about; before its first and after its last change an offset stays.
-fn offset_bounds_us(zone: Tz) -> (i64, i64) {
-    const FIRST_DAY: i64 = -62_091; // 1800-01-01, before any zone left its local mean time
-    const LAST_DAY: i64 = 84_000; // 2199, after the last rule chrono-tz carries
+/// Looked up every half hour: no zone ever had an offset for less.
+fn offsets_near_us(zone: Tz, local_us: i64) -> (i64, i64) {
+    const AROUND_SECONDS: i64 = 2 * 86_400 + 86_400; // two days of local time, and a day of offset
+    const STEP_SECONDS: i64 = 1_800;
+    // Beyond the calendar the nearest instant inside it has the offset that holds there.
+    let seconds = local_us.div_euclid(MICROS_PER_SECOND).clamp(FIRST_SECOND, LAST_SECOND);
     let (mut smallest, mut largest) = (i64::MAX, i64::MIN);
-    for day in FIRST_DAY..=LAST_DAY {
-        if let Some(instant) = DateTime::from_timestamp(day * 86_400, 0) {
+    for step in -AROUND_SECONDS / STEP_SECONDS..=AROUND_SECONDS / STEP_SECONDS {
+        if let Some(instant) = DateTime::from_timestamp(seconds + step * STEP_SECONDS, 0) {
             let offset = i64::from(zone.offset_from_utc_datetime(&instant.naive_utc()).fix().local_minus_utc());
             (smallest, largest) = (smallest.min(offset), largest.max(offset));
         }
     }
     (smallest * MICROS_PER_SECOND, largest * MICROS_PER_SECOND)
 }
+
+// Years -9999 to 9999: well inside chrono's calendar.
+const FIRST_SECOND: i64 = -377_705_116_800;
+const LAST_SECOND: i64 = 253_402_300_799;
 
 /// What a local time is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -76,14 +76,38 @@ fn agrees_with_chrono_around_every_change_from_1900_to_2100() {
     }
 }
 
+/// What a row group's bounds are made from: every instant of a local time between two others must lie within.
 #[test]
-fn offset_bounds_hold_every_offset_seen() {
-    assert_eq!(Zone::parse("Asia/Kathmandu").unwrap().offset_bounds_us().1, 20_700_000_000);
-    let (low, high) = Zone::parse("Europe/Berlin").unwrap().offset_bounds_us();
-    assert!(low <= 3_600_000_000 && high == 10_800_000_000, "double summer time of 1945 counts: {low} {high}");
-    let (low, high) = Zone::parse("Pacific/Apia").unwrap().offset_bounds_us();
-    assert!(low <= -41_400_000_000 && high >= 50_400_000_000);
-    assert_eq!(Zone::parse("-03:30").unwrap().offset_bounds_us(), (-12_600_000_000, -12_600_000_000));
+fn bounds_by_offsets_nearby_hold_every_instant_between() {
+    let mut state = 5u64;
+    for name in ["Europe/Berlin", "Pacific/Apia", "Australia/Lord_Howe", "America/St_Johns", "Africa/Casablanca", "Asia/Manila", "+05:45"] {
+        let zone = Zone::parse(name).unwrap();
+        let mut converter = ZoneConverter::new(&zone);
+        for _ in 0..3_000 {
+            // Between 1900 and 2100, from seconds to years long; every tenth one ends at the turn of a year or of a half.
+            let low = (next(&mut state) % 6_311_433_600) as i64 * 1_000_000 - 2_208_988_800_000_000;
+            let length = 1i64 << (20 + next(&mut state) % 27);
+            let high = low + (next(&mut state) % length as u64) as i64;
+            let (earliest, latest) = (low - zone.offsets_near_us(low).1, high - zone.offsets_near_us(high).0);
+            for _ in 0..20 {
+                let local = low + (next(&mut state) % (high - low + 1) as u64) as i64;
+                let instants = match converter.convert(local) {
+                    LocalTime::Utc(us) => vec![us],
+                    LocalTime::Ambiguous { earlier, later } => vec![earlier, later],
+                    LocalTime::Nonexistent { shifted } => match converter.convert(shifted) {
+                        LocalTime::Utc(us) => vec![us],
+                        other => panic!("{name} {local}: shifted to {other:?}"),
+                    },
+                };
+                assert!(instants.iter().all(|us| earliest <= *us && *us <= latest), "{name}: {local} of {low}..{high} is {instants:?}");
+            }
+        }
+    }
+    assert_eq!(Zone::parse("Europe/Berlin").unwrap().offsets_near_us(1_704_067_200_000_000), (3_600_000_000, 3_600_000_000));
+    assert_eq!(Zone::parse("-03:30").unwrap().offsets_near_us(0), (-12_600_000_000, -12_600_000_000));
+    let (west, east) = Zone::parse("Pacific/Apia").unwrap().offsets_near_us(1_325_289_600_000_000);
+    assert_eq!(east - west, 86_400_000_000, "the day that Samoa skipped");
+    assert!(Zone::parse("Etc/UTC").unwrap().is_utc() && !Zone::parse("Europe/London").unwrap().is_utc());
 }
 
 #[test]
