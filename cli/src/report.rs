@@ -121,7 +121,11 @@ fn overview(m: &RunManifest) -> Fields {
         fields.add("time", format!("{}, {}", duration(seconds), rate(m.counts.rows_read as f64 / seconds)));
     }
     if m.plan.read_amplification > 0.0 {
-        let note = if m.plan.read_amplification >= NOTABLE_READ_AMPLIFICATION { " (row groups span many units: the source is badly clustered in time)" } else { "" };
+        let note = if m.plan.read_amplification >= NOTABLE_READ_AMPLIFICATION {
+            " (row groups span many units: the source is badly clustered in time)"
+        } else {
+            ""
+        };
         fields.add("read amplification", format!("{:.2} rows decoded per row{note}", m.plan.read_amplification));
     }
     fields

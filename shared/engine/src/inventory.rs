@@ -264,7 +264,6 @@ fn refine(inventory: &mut Inventory, bound: &[BoundObject], spec: &Arc<SourceSpe
     let first = plan::plan(inventory, &job.job, job.generation, effort.limits)?;
     let period = inventory.table.period();
     let tolerated = first.unit_rows_limit + first.unit_rows_limit / 2;
-    let mut counted = false;
     for (_, unit) in first.units() {
         let most: u64 = unit
             .inputs
@@ -281,14 +280,11 @@ fn refine(inventory: &mut Inventory, bound: &[BoundObject], spec: &Arc<SourceSpe
                 let straddles = group.time.is_some_and(|(low, high)| period.ordinal(low.0) != period.ordinal(high.0));
                 if straddles && group.per_chunk.is_empty() {
                     group.per_chunk = timelake_source::count_per_chunk(&bound[input.object as usize], *g, spec, period)?;
-                    counted = true;
                 }
             }
         }
     }
-    let plan = if counted { plan::plan(inventory, &job.job, job.generation, effort.limits)? } else { first };
-    let inside_a_chunk = |t: i64| period.start(period.ordinal(t)) != t && plan.window.low() != t;
-    if plan.units().any(|(_, u)| inside_a_chunk(u.window.low())) {
+    if plan::wants_series(inventory, effort.limits)? {
         inventory.series_sample = timelake_source::sample_series(bound, spec, SERIES_SAMPLE)?;
     }
     Ok(())

@@ -52,22 +52,29 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Estimated rows in `[low, high)`.
+    /// Estimated rows in `[low, high)`: spread evenly over the row group's time, or over each counted chunk.
     fn rows_in(&self, low: i64, high: i64, period: Period) -> u64 {
         let Some((first, last)) = self.info.time else { return 0 };
-        if !self.info.per_chunk.is_empty() {
-            let from = period.ordinal(low);
-            let to = if high == i64::MAX { i64::MAX } else { period.ordinal(high.saturating_sub(1)) + 1 };
-            return self.info.per_chunk.range(from..to).map(|(_, n)| n).sum();
+        let all = Window::new(first.0, last.0.saturating_add(1));
+        let asked = Window::new(low, high);
+        if self.info.per_chunk.is_empty() {
+            return share(self.info.rows, &all, &asked);
         }
-        let (low, high) = (low.max(first.0), high.min(last.0.saturating_add(1)));
-        if low >= high {
-            return 0;
-        }
-        let span = i128::from(last.0) - i128::from(first.0) + 1;
-        let part = i128::from(high) - i128::from(low);
-        ((i128::from(self.info.rows) * part + span - 1) / span) as u64
+        let (from, to) = (period.ordinal(low), period.ordinal(high.saturating_sub(1)));
+        let in_chunk = |(ordinal, rows): (&i64, &u64)| share(*rows, &all.intersect(&period.window(*ordinal)), &asked);
+        self.info.per_chunk.range(from..=to.max(from)).map(in_chunk).sum()
     }
+}
+
+/// Rows of `whole` that fall into `asked` when they are spread evenly, rounded up.
+fn share(rows: u64, whole: &Window, asked: &Window) -> u64 {
+    let part = whole.intersect(asked);
+    if part.is_empty() {
+        return 0;
+    }
+    let length = |w: &Window| i128::from(w.high()) - i128::from(w.low());
+    let (part, whole) = (length(&part), length(whole));
+    ((i128::from(rows) * part + whole - 1) / whole) as u64
 }
 
 /// Makes the plan.
@@ -149,6 +156,18 @@ pub fn window(inventory: &Inventory) -> Window {
             load.intersect(&Window::new(period.start(period.ordinal(low)), period.start(period.ordinal(high) + 1)))
         }
     }
+}
+
+/// Would a sample of the series help? True when one chunk alone exceeds a unit and is cut by time for want of it.
+pub fn wants_series(inventory: &Inventory, limits: PlanLimits) -> Result<bool> {
+    let window = window(inventory);
+    let (sources, _) = sort_out(inventory, &inventory.window());
+    if window.is_empty() || !inventory.series_sample.is_empty() {
+        return Ok(false);
+    }
+    let period = inventory.table.period();
+    let cuts = cut(inventory, &sources, &window, period, limits.unit_rows(inventory.row_bytes), limits.threads)?;
+    Ok(cuts.iter().any(|(time, ..)| time.low() != window.low() && period.start(period.ordinal(time.low())) != time.low()))
 }
 
 pub fn plan_hash(plan: &WritePlan) -> Result<String> {
@@ -234,7 +253,7 @@ fn cut(inventory: &Inventory, sources: &[Source], window: &Window, period: Perio
         if estimated <= limit {
             out.push((time, SeriesSlice::ALL, estimated));
         } else {
-            split_chunk(inventory, time, estimated, limit, &mut out);
+            split_chunk(&Chunk { inventory, rows: &rows, time }, estimated, limit, &mut out);
         }
         if out.len() > MAX_UNITS {
             break;
@@ -244,12 +263,20 @@ fn cut(inventory: &Inventory, sources: &[Source], window: &Window, period: Perio
     Ok(out)
 }
 
-/// One chunk that exceeds a unit's memory: by the table's own buckets (files stay one per partition), then
-/// by ranges of series, and a single series that is too large by time.
-fn split_chunk(inventory: &Inventory, time: Window, estimated: u64, limit: u64, out: &mut Vec<Cut>) {
+/// One chunk that exceeds a unit's memory.
+struct Chunk<'a> {
+    inventory: &'a Inventory,
+    /// Estimated rows between two times.
+    rows: &'a dyn Fn(i64, i64) -> u64,
+    time: Window,
+}
+
+/// Cuts a chunk by the table's own buckets (files stay one per partition), then by ranges of series, and a
+/// single series that is too large by time.
+fn split_chunk(chunk: &Chunk, estimated: u64, limit: u64, out: &mut Vec<Cut>) {
     let parts = estimated.div_ceil(limit).max(1);
-    let Some((column, modulus)) = inventory.table.bucket_partition() else {
-        return split_range(inventory, time, None, estimated, parts, out);
+    let Some((column, modulus)) = chunk.inventory.table.bucket_partition() else {
+        return split_range(chunk, None, estimated, parts, out);
     };
     let sets = parts.min(u64::from(modulus));
     let rows_of = |buckets: u64| estimated * buckets / u64::from(modulus);
@@ -261,21 +288,21 @@ fn split_chunk(inventory: &Inventory, time: Window, estimated: u64, limit: u64, 
         let buckets: Vec<u32> = (share(i)..share(i + 1)).collect();
         let rows = rows_of(buckets.len() as u64);
         let set = BucketSet { column: column.clone(), modulus, buckets };
-        split_range(inventory, time, Some(set), rows, parts, out);
+        split_range(chunk, Some(set), rows, parts, out);
     }
     out[first..].sort_by_key(|(time, ..)| time.start);
 }
 
-fn split_range(inventory: &Inventory, time: Window, buckets: Option<BucketSet>, estimated: u64, parts: u64, out: &mut Vec<Cut>) {
-    let sample = &inventory.series_sample;
+fn split_range(chunk: &Chunk, buckets: Option<BucketSet>, estimated: u64, parts: u64, out: &mut Vec<Cut>) {
+    let sample = &chunk.inventory.series_sample;
     let mut limits: Vec<&String> = (1..parts).filter_map(|i| sample.get((sample.len() as u64 * i / parts) as usize)).collect();
     limits.dedup();
     // The smallest value as a limit would make an empty first range.
     limits.retain(|l| Some(*l) != sample.first());
     if parts > 1 && limits.is_empty() {
-        return split_time(time, buckets, estimated, parts, out);
+        return split_time(chunk, buckets, estimated, parts, out);
     }
-    let column = inventory.table.contract.series_key.first().cloned().unwrap_or_default();
+    let column = chunk.inventory.table.contract.series_key.first().cloned().unwrap_or_default();
     let count = limits.len() as u64 + 1;
     for i in 0..=limits.len() {
         let range = (count > 1).then(|| SeriesRange {
@@ -283,17 +310,31 @@ fn split_range(inventory: &Inventory, time: Window, buckets: Option<BucketSet>, 
             from: i.checked_sub(1).map(|i| limits[i].clone()),
             to: limits.get(i).map(|l| (*l).clone()),
         });
-        out.push((time, SeriesSlice { buckets: buckets.clone(), range }, estimated / count));
+        out.push((chunk.time, SeriesSlice { buckets: buckets.clone(), range }, estimated / count));
     }
 }
 
-fn split_time(time: Window, buckets: Option<BucketSet>, estimated: u64, parts: u64, out: &mut Vec<Cut>) {
-    let (low, span) = (i128::from(time.low()), i128::from(time.high()) - i128::from(time.low()));
-    let parts = i128::from(parts).min(span);
-    let limit = |i: i128| (low + span * i / parts) as i64;
-    for i in 0..parts {
-        let series = SeriesSlice { buckets: buckets.clone(), range: None };
-        out.push((Window::new(limit(i), limit(i + 1)), series, estimated / parts as u64));
+/// Even shares of the chunk's estimated rows, each limit found by bisection.
+fn split_time(chunk: &Chunk, buckets: Option<BucketSet>, estimated: u64, parts: u64, out: &mut Vec<Cut>) {
+    let (low, high) = (chunk.time.low(), chunk.time.high());
+    let total = (chunk.rows)(low, high);
+    let mut start = low;
+    for i in 1..=parts {
+        let mut end = high;
+        if i < parts {
+            let share = (u128::from(total) * u128::from(i) / u128::from(parts)) as u64;
+            let (mut below, mut above) = (start, high);
+            while above - below > 1 {
+                let middle = below + (above - below) / 2;
+                if (chunk.rows)(low, middle) <= share { below = middle } else { above = middle }
+            }
+            end = below;
+        }
+        if end > start {
+            let series = SeriesSlice { buckets: buckets.clone(), range: None };
+            out.push((Window::new(start, end), series, estimated / parts));
+            start = end;
+        }
     }
 }
 

@@ -121,6 +121,21 @@ pub async fn publish(
     }
 }
 
+/// Is the group on `main` already? A run that ended between the commit and the ledger finds its tag here.
+pub async fn found_published(
+    engine: &Engine,
+    job: &JobRecord,
+    group: &GroupRecord,
+    receipts: &[UnitReceipt],
+) -> Result<Option<GroupRecord>> {
+    let ident = table_ident(&job.table)?;
+    let table = engine.catalog.load(&ident).await?;
+    match timelake_table::refs(table.metadata())?.get(&published_tag(&job.job, job.generation, &group.group)) {
+        Some(tag) => finish(engine, group, tag.snapshot_id, receipts, &ident).await.map(Some),
+        None => Ok(None),
+    }
+}
+
 /// Rows were written for one schema and one partitioning.
 pub fn still_the_table(table: &Table, stored: &StoredPlan, name: &str) -> Result<()> {
     let metadata = table.metadata();

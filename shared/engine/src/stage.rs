@@ -116,12 +116,13 @@ pub async fn stage(
 
 async fn adopt(engine: &Engine, group: &GroupRecord, snapshot: i64) -> Result<GroupRecord> {
     change_group(engine, group, |g| {
-        if g.branch_snapshot == Some(snapshot) && g.state == State::Staged {
+        if g.state.is_final() || (g.branch_snapshot == Some(snapshot) && g.state == State::Staged) {
             return false;
         }
         g.branch_snapshot = Some(snapshot);
         g.next_snapshot = None;
         g.state = State::Staged;
+        g.staged_round = Some(g.round);
         if !g.staged.contains(&snapshot) {
             g.staged.push(snapshot);
         }

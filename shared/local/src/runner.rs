@@ -175,6 +175,11 @@ impl<'a> Runner<'a> {
             group = self.unhold(stored, &group).await?;
         }
         loop {
+            // Another process may have cancelled it meanwhile.
+            group = change_group(self.engine, &group, |_| false).await?;
+            if group.cancel_requested && !group.state.is_final() {
+                group = cancel::stand_down(self.engine, job, &group, State::Cancelled, None).await?;
+            }
             let outcome = match group.state {
                 State::Writing => self.write_and_stage(job, stored, source, &group, run).await,
                 State::Staged | State::Validating => match self.validate_and_publish(job, stored, &group, run).await {
@@ -187,8 +192,12 @@ impl<'a> Runner<'a> {
             group = match outcome {
                 Ok(group) => group,
                 Err(e) if e.kind == Kind::Conflict => {
-                    self.hold(&group, e).await?;
-                    return Ok(());
+                    let now = change_group(self.engine, &group, |_| false).await?;
+                    if !now.cancel_requested {
+                        self.hold(&group, e).await?;
+                        return Ok(());
+                    }
+                    now
                 }
                 Err(e) => return Err(e),
             };
@@ -217,7 +226,7 @@ impl<'a> Runner<'a> {
         change_group(self.engine, group, |g| {
             let changes = g.state == State::Hold;
             if changes {
-                g.state = if g.branch_snapshot.is_some_and(|b| g.staged.last() == Some(&b)) { State::Staged } else { State::Writing };
+                g.state = if g.staged_round == Some(g.round) { State::Staged } else { State::Writing };
                 g.error = None;
             }
             changes
@@ -240,6 +249,10 @@ impl<'a> Runner<'a> {
         let units = rounds::latest_units(self.engine, group).await?;
         if units.iter().any(|u| u.state == UnitState::Pending) {
             self.stop.check()?;
+            let now = change_group(self.engine, group, |_| false).await?;
+            if now.cancel_requested || now.state.is_final() {
+                return Ok(now);
+            }
             return Err(Error::internal("the queue is empty and units are not done"));
         }
         if let Some(error) = first_failure(stored, &units) {
@@ -306,6 +319,9 @@ impl<'a> Runner<'a> {
     ) -> Result<Option<GroupRecord>> {
         let engine = self.engine;
         let receipts = receipts(rounds::latest_units(engine, group).await?);
+        if let Some(done) = publish::found_published(engine, job, group, &receipts).await? {
+            return Ok(Some(done));
+        }
         let validation =
             Validation { full: run.options.verify_full, threads: run.options.threads, progress: self.progress, stop: self.stop };
         let rows = receipts.iter().map(|r| r.counts.rows_written).sum();

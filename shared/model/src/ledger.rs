@@ -134,6 +134,9 @@ pub struct GroupRecord {
     pub branch_snapshot: Option<i64>,
     /// Id chosen for the snapshot about to be committed to the branch: an unclear commit is recognised by it.
     pub next_snapshot: Option<i64>,
+    /// Round whose receipts the branch's snapshot holds.
+    #[serde(default)]
+    pub staged_round: Option<u32>,
     /// Staged snapshots that publish or cancel must remove.
     #[serde(default)]
     pub staged: Vec<i64>,
@@ -161,6 +164,7 @@ impl GroupRecord {
             round: 0,
             branch_snapshot: None,
             next_snapshot: None,
+            staged_round: None,
             staged: vec![],
             checked_snapshot: Some(base),
             cancel_requested: false,

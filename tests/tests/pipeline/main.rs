@@ -2,6 +2,7 @@
 
 mod cases;
 mod contract;
+mod layout;
 mod model;
 mod moved_main;
 mod readers;

@@ -27,8 +27,9 @@ use timelake_model::receipt::WrittenFile;
 use timelake_model::{ColumnType, Error, Result};
 use timelake_table::{MetricsModes, Partitioner, Written};
 
-/// Rows gathered and encoded at a time.
-const CHUNK_ROWS: usize = 1 << 16;
+/// Rows gathered and encoded at a time; fewer when the target file is small, since the size is looked at in between.
+const MAX_CHUNK_ROWS: u64 = 1 << 16;
+const MIN_CHUNK_ROWS: u64 = 1 << 10;
 /// Rows of a row group, unless rows are wide.
 const MAX_ROW_GROUP_ROWS: u64 = 1 << 20;
 /// Decoded bytes of a row group.
@@ -318,10 +319,13 @@ impl<'a> Writer<'a> {
         let sink = FileSink::open(self.target.table.file_io(), &path, self.target.runtime)?;
         let mut writer = ArrowWriter::try_new_with_options(sink, self.schema.clone(), self.options.clone()).map_err(write_error(&path))?;
         let mut sums = Sums::new(self);
+        // A row takes about an eighth of its memory in the file; a tenth of the target between two looks.
+        let tenth = self.target.target_file_bytes / 10 / (self.target.row_bytes / 8).max(1);
+        let chunk_rows = tenth.clamp(MIN_CHUNK_ROWS, MAX_CHUNK_ROWS) as usize;
         let (mut at, mut full) = (0, false);
         while at < rows.len() {
             (self.target.check_stop)()?;
-            let mut end = (at + CHUNK_ROWS).min(rows.len());
+            let mut end = (at + chunk_rows).min(rows.len());
             if full {
                 // The target is reached: the file ends with its series.
                 let series = |row: u32| self.series[row as usize];
@@ -336,7 +340,7 @@ impl<'a> Writer<'a> {
             at = end;
             let bytes = (writer.bytes_written() + writer.in_progress_size()) as u64;
             let rest = bytes / at as u64 * (rows.len() - at) as u64;
-            full = full || (bytes >= self.target.target_file_bytes && rest >= MIN_FILE_BYTES);
+            full = full || (bytes >= self.target.target_file_bytes && rest >= MIN_FILE_BYTES.min(self.target.target_file_bytes));
         }
         let footer = writer.finish().map_err(write_error(&path))?;
         let bytes = writer.inner_mut().close()?;
