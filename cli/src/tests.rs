@@ -293,6 +293,7 @@ fn status_by_group_and_unit() {
             error: Some(lossy()),
             created: time("2026-12-01T09:00Z"),
             updated: time("2026-12-01T09:04Z"),
+            version: 0,
         },
         groups: vec![group],
         units: vec![

@@ -8,6 +8,7 @@ It shares no code with the project, so a table that only our own scan can read i
 
 import json
 import os
+import sqlite3
 import sys
 import time
 import traceback
@@ -242,6 +243,12 @@ def add_column(request):
         update.add_column(request["name"], column_type(request["type"]))
 
 
+def ledger_sql(request):
+    """Runs a statement on the lake's ledger: to make it fail at a chosen place."""
+    with sqlite3.connect(Path(request["lake"]) / "ledger.db", timeout=30) as ledger:
+        ledger.executescript(request["sql"])
+
+
 def set_property(request):
     with load(request).transaction() as transaction:
         transaction.set_properties(request["properties"])
@@ -374,7 +381,7 @@ def tables(request):
 
 COMMANDS = {
     f.__name__: f
-    for f in (read, probe, create_table, append, delete, compact, add_column, set_property, remove_property, remove_branch, set_main, summary, inspect, parquet, tables)
+    for f in (read, probe, create_table, append, delete, compact, add_column, ledger_sql, set_property, remove_property, remove_branch, set_main, summary, inspect, parquet, tables)
 }
 
 

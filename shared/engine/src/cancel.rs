@@ -4,7 +4,7 @@
 use crate::Engine;
 use crate::publish::drop_branch;
 use crate::rounds::round_key;
-use crate::tries::{change_group, settle_job};
+use crate::tries::{change_group, change_job, settle_job};
 use timelake_model::ledger::{GroupRecord, JobRecord, State};
 use timelake_model::{Error, JobId, Result};
 
@@ -20,7 +20,8 @@ pub async fn stand_down(engine: &Engine, job: &JobRecord, group: &GroupRecord, t
         return Ok(group);
     }
     let published = drop_branch(engine, job, &group).await?;
-    for round in 0..=group.round {
+    // A round that was being opened may be one ahead of the group.
+    for round in 0..=group.round + 1 {
         engine.jobs.close_round(&round_key(&group, round)).await?;
     }
     change_group(engine, &group, |g| {
@@ -44,23 +45,33 @@ pub async fn stand_down(engine: &Engine, job: &JobRecord, group: &GroupRecord, t
     .await
 }
 
-/// Cancels all groups of the job's current generation.
+/// Cancels the job's current generation. Safe against a run that is just opening its groups: the job says
+/// CANCELLED before the groups are looked at, and a run looks at the job after it wrote its groups.
 pub async fn cancel(engine: &Engine, job: &JobId) -> Result<JobRecord> {
-    let Some(record) = engine.jobs.job(job).await? else {
-        return Err(Error::internal(format!("job {job} is gone from the ledger")));
-    };
+    let gone = || Error::internal(format!("job {job} is gone from the ledger"));
+    let record = engine.jobs.job(job).await?.ok_or_else(gone)?;
     engine.queue.purge(job, None).await?;
-    let groups = engine.jobs.groups(job, record.generation).await?;
-    for group in &groups {
-        stand_down(engine, &record, group, State::Cancelled, None).await?;
+    if engine.jobs.groups(job, record.generation).await?.is_empty() {
+        change_job(engine, job, record.generation, |j| {
+            let changes = !j.state.is_final();
+            if changes {
+                j.state = State::Cancelled;
+            }
+            changes
+        })
+        .await?;
     }
-    if groups.is_empty() {
-        // Planning had not come to the ledger's groups: there is no branch either.
-        let mut record = record;
-        record.state = State::Cancelled;
-        record.updated = engine.clock.now();
-        engine.jobs.update_job(record.generation, &record).await?;
-        return Ok(record);
+    for group in engine.jobs.groups(job, record.generation).await? {
+        stand_down(engine, &record, &group, State::Cancelled, None).await?;
     }
-    settle_job(engine, job, record.generation).await?.ok_or_else(|| Error::internal(format!("job {job} is gone from the ledger")))
+    settle_job(engine, job, record.generation).await?;
+    engine.jobs.job(job).await?.ok_or_else(gone)
+}
+
+/// Removes what a job that ended unpublished may have left in the table: its branches and its lock.
+pub async fn sweep(engine: &Engine, job: &JobRecord) -> Result<()> {
+    for group in engine.jobs.groups(&job.job, job.generation).await?.iter().filter(|g| !g.state.is_published()) {
+        drop_branch(engine, job, group).await?;
+    }
+    Ok(())
 }

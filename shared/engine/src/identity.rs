@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use std::path::{Component, Path, PathBuf};
 use timelake_model::ids::slug;
 use timelake_model::inventory::SourceObject;
 use timelake_model::request::RowOptions;
@@ -25,9 +26,28 @@ struct JobIdentity<'a> {
     objects: Vec<(&'a str, u64, &'a str)>,
 }
 
-/// Everything that decides the rows except the source's fingerprints.
-pub fn request_hash(table_uuid: &str, request: &BackfillRequest) -> Result<String> {
-    json_hash(&RequestIdentity { table_uuid, rows: &request.rows })
+/// Everything that decides the rows except the source's fingerprints. `--from big/` and `--from ./big` are the
+/// same source.
+pub fn request_hash(table_uuid: &str, request: &BackfillRequest, current_dir: &Path) -> Result<String> {
+    let from = request.rows.from.iter().map(|typed| absolute(typed, current_dir)).collect();
+    let rows = RowOptions { from, ..request.rows.clone() };
+    json_hash(&RequestIdentity { table_uuid, rows: &rows })
+}
+
+/// The path as text, absolute, without `.` and `..` and doubled or trailing slashes. Reads nothing: a pattern
+/// stays a pattern.
+fn absolute(typed: &str, current_dir: &Path) -> String {
+    let mut out = PathBuf::new();
+    for part in current_dir.join(typed).components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                out.pop();
+            }
+            part => out.push(part),
+        }
+    }
+    out.display().to_string()
 }
 
 /// Table slug and 12 hex digits.
@@ -51,14 +71,22 @@ mod tests {
             hive: Default::default(),
         };
         let mut request = BackfillRequest { table: "iot.sensor".into(), rows: Default::default(), run: Default::default() };
-        let hash = request_hash("u", &request).unwrap();
+        let hash = request_hash("u", &request, Path::new("/d")).unwrap();
         let id = job_id("iot.sensor", &hash, &[object("1")]).unwrap();
         assert!(id.0.starts_with("iot-sensor-") && id.0.len() == 23, "{id}");
         assert_ne!(id, job_id("iot.sensor", &hash, &[object("2")]).unwrap());
         request.run.threads = 7;
-        assert_eq!(hash, request_hash("u", &request).unwrap());
+        assert_eq!(hash, request_hash("u", &request, Path::new("/d")).unwrap());
+        let spelled = |from: &str, at: &str| {
+            let mut request = request.clone();
+            request.rows.from = vec![from.into()];
+            request_hash("u", &request, Path::new(at)).unwrap()
+        };
+        assert_eq!(spelled("big/", "/d"), spelled("../d/./big", "/d"));
+        assert_eq!(spelled("big/*.parquet", "/d"), spelled("/d/big/*.parquet", "/e"));
+        assert_ne!(spelled("big", "/d"), spelled("big", "/e"));
         request.rows.hive = true;
-        assert_ne!(hash, request_hash("u", &request).unwrap());
-        assert_ne!(hash, request_hash("v", &request).unwrap());
+        assert_ne!(hash, request_hash("u", &request, Path::new("/d")).unwrap());
+        assert_ne!(hash, request_hash("v", &request, Path::new("/d")).unwrap());
     }
 }

@@ -207,8 +207,11 @@ pub struct Effort<'a> {
 }
 
 pub fn spec(rows: &RowOptions, open: &OpenTable) -> Result<Arc<SourceSpec>> {
-    let columns = timelake_table::columns(open.table.metadata().current_schema())?;
-    SourceSpec::new(rows, &columns, &open.contract).map(Arc::new)
+    let schema = open.table.metadata().current_schema();
+    let columns = timelake_table::columns(schema)?;
+    let nested: Vec<String> =
+        schema.as_struct().fields().iter().map(|f| f.name.clone()).filter(|name| !columns.iter().any(|c| c.name == *name)).collect();
+    SourceSpec::for_table(rows, &columns, &nested, &open.contract).map(Arc::new)
 }
 
 /// Takes the inventory: footers of all objects, the table at the head of `main`.
@@ -231,12 +234,15 @@ pub async fn take(
         range,
         retention_start,
         clip_retention: rows.clip_retention,
-        warnings: inspections.iter().flat_map(|i| i.warnings.clone()).chain(open.notes.clone()).fold(vec![], |mut all, w| {
-            if !all.contains(&w) {
-                all.push(w);
-            }
-            all
-        }),
+        warnings: inspections.iter().flat_map(|i| i.warnings.clone()).chain(open.notes.clone()).chain(effort.limits.warning()).fold(
+            vec![],
+            |mut all, w| {
+                if !all.contains(&w) {
+                    all.push(w);
+                }
+                all
+            },
+        ),
     };
     let window = plan::window(&inventory);
     inventory.table.existing = existing_files(&open.table, inventory.table.snapshot_id, &open.contract, &window).await?;
@@ -285,7 +291,9 @@ fn refine(inventory: &mut Inventory, bound: &[BoundObject], spec: &Arc<SourceSpe
         }
     }
     if plan::wants_series(inventory, effort.limits)? {
-        inventory.series_sample = timelake_source::sample_series(bound, spec, SERIES_SAMPLE)?;
+        let column = inventory.table.slice_column().and_then(|name| inventory.table.columns.iter().position(|c| c.name == *name));
+        let column = column.ok_or_else(|| Error::internal("a sample of no column"))?;
+        inventory.series_sample = timelake_source::sample_series(bound, spec, column, SERIES_SAMPLE)?;
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! request → job: finds the job that the request is, or makes it.
 
 use crate::Engine;
+use crate::cancel::cancel;
 use crate::identity::{job_id, request_hash};
-use crate::inventory::{OpenTable, check_request, open_table, table_ident};
+use crate::inventory::{OpenTable, check_request, open_table, spec, table_ident};
 use crate::ports::CommitOutcome;
 use crate::stage::list_path;
 use crate::tries::{Tries, new_snapshot_id};
@@ -16,7 +17,7 @@ use timelake_model::{BackfillRequest, Error, Reason, Result, Window};
 pub struct Earlier {
     /// Load again although the job is published: a new generation.
     pub again: bool,
-    /// Start although an unfinished job of an older version of this source exists.
+    /// Give up an unfinished job of an older version of this source, and start.
     pub new: bool,
 }
 
@@ -34,13 +35,20 @@ pub struct Opened {
 pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier, current_dir: &Path) -> Result<Opened> {
     let mut table = open_table(engine, &request.table).await?;
     check_request(request, &table)?;
+    spec(&request.rows, &table)?; // a request that cannot be read makes no job
     let objects = timelake_source::list(&request.rows.from, current_dir, request.rows.hive)?;
+    if request.rows.hive && objects.iter().all(|o| o.hive.is_empty()) {
+        let shown = objects.first().map_or("", |o| o.shown.as_str());
+        return Err(Error::invalid(Reason::InvalidOption, format!("--hive: no folder on the way to {shown} is called name=value"))
+            .hint("leave --hive out, or name a folder above the name=value folders with --from")
+            .at(|p| p.option = Some("--hive".into())));
+    }
     if table.table.metadata().current_snapshot().is_none() {
         first_snapshot(engine, &request.table).await?;
         table = open_table(engine, &request.table).await?;
     }
     let uuid = table.table.metadata().uuid().to_string();
-    let hash = request_hash(&uuid, request)?;
+    let hash = request_hash(&uuid, request, current_dir)?;
     let id = job_id(&request.table, &hash, &objects)?;
     let opened =
         |job: JobRecord, table, already_published, resumed| Ok(Opened { job, table, objects: objects.clone(), already_published, resumed });
@@ -58,16 +66,17 @@ pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier,
         };
     }
     // A job that only planned wrote nothing and holds nothing.
-    if !earlier.new {
-        let jobs = engine.jobs.jobs(Some(&uuid)).await?;
-        if let Some(older) = jobs.iter().find(|j| j.request_hash == hash && !j.state.is_final() && j.state != State::Planning) {
+    let jobs = engine.jobs.jobs(Some(&uuid)).await?;
+    for older in jobs.iter().filter(|j| j.request_hash == hash && !j.state.is_final() && j.state != State::Planning) {
+        if !earlier.new {
             return Err(Error::conflict(
                 Reason::OlderJobUnfinished,
                 format!("job {} of the same request is {}, and the source has changed since", older.job, older.state),
             )
-            .hint(format!("give it up (timelake backfill cancel {}) or load beside it (--new)", older.job))
+            .hint("--new gives it up and starts anew with the source as it is now")
             .at(|p| p.job = Some(older.job.to_string())));
         }
+        cancel(engine, &older.job).await?;
     }
     let now = engine.clock.now();
     let record = JobRecord {
@@ -83,6 +92,7 @@ pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier,
         error: None,
         created: now,
         updated: now,
+        version: 0,
     };
     let job = engine.jobs.put_job(&record).await?;
     opened(job, table, false, false)
@@ -125,8 +135,8 @@ async fn next_generation(engine: &Engine, job: &JobRecord, request: &BackfillReq
         updated: now,
         ..job.clone()
     };
-    if engine.jobs.update_job(job.generation, &next).await? {
-        return Ok(next);
+    if let Some(stored) = engine.jobs.update_job(job.generation, &next).await? {
+        return Ok(stored);
     }
     engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal(format!("job {} is gone from the ledger", job.job)))
 }

@@ -29,6 +29,9 @@ const ROWS_SHARE_PERCENT: u64 = 60;
 /// Smallest memory of one worker that a plan is made for.
 const MIN_WORKER_BYTES: u64 = 32 << 20;
 
+/// Memory that one worker is counted with, besides its rows: a decoded batch, a row group being encoded.
+pub const WORKER_BYTES: u64 = 128 << 20;
+
 /// What bounds a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanLimits {
@@ -37,6 +40,19 @@ pub struct PlanLimits {
 }
 
 impl PlanLimits {
+    /// As many workers as were asked for and as the memory is enough for, at least one.
+    pub fn new(memory_bytes: u64, threads: usize) -> Self {
+        PlanLimits { memory_bytes, threads: (threads as u64).min(memory_bytes / WORKER_BYTES).max(1) }
+    }
+
+    /// Said when the memory is too little to be kept.
+    pub fn warning(&self) -> Option<String> {
+        let mb = |bytes: u64| bytes / 1_000_000;
+        (self.memory_bytes < WORKER_BYTES).then(|| {
+            format!("--memory {} MB is less than one worker needs: the peak can reach {} MB", mb(self.memory_bytes), mb(WORKER_BYTES))
+        })
+    }
+
     /// Rows one unit may hold, given the width of a row in memory.
     pub fn unit_rows(&self, row_bytes: u64) -> u64 {
         let worker = (self.memory_bytes / self.threads.max(1)).max(MIN_WORKER_BYTES);
@@ -127,6 +143,7 @@ pub fn plan(inventory: &Inventory, job: &JobId, generation: u32, limits: PlanLim
         job: job.clone(),
         generation,
         table_uuid: table.uuid.clone(),
+        inventory_hash: json_hash(inventory)?,
         base_snapshot: table.snapshot_id,
         schema_id: table.schema_id,
         spec_id: table.spec_id,
@@ -162,7 +179,7 @@ pub fn window(inventory: &Inventory) -> Window {
 pub fn wants_series(inventory: &Inventory, limits: PlanLimits) -> Result<bool> {
     let window = window(inventory);
     let (sources, _) = sort_out(inventory, &inventory.window());
-    if window.is_empty() || !inventory.series_sample.is_empty() {
+    if window.is_empty() || !inventory.series_sample.is_empty() || inventory.table.slice_column().is_none() {
         return Ok(false);
     }
     let period = inventory.table.period();
@@ -294,6 +311,7 @@ fn split_chunk(chunk: &Chunk, estimated: u64, limit: u64, out: &mut Vec<Cut>) {
 }
 
 fn split_range(chunk: &Chunk, buckets: Option<BucketSet>, estimated: u64, parts: u64, out: &mut Vec<Cut>) {
+    let Some(column) = chunk.inventory.table.slice_column() else { return split_time(chunk, buckets, estimated, parts, out) };
     let sample = &chunk.inventory.series_sample;
     let mut limits: Vec<&String> = (1..parts).filter_map(|i| sample.get((sample.len() as u64 * i / parts) as usize)).collect();
     limits.dedup();
@@ -302,7 +320,6 @@ fn split_range(chunk: &Chunk, buckets: Option<BucketSet>, estimated: u64, parts:
     if parts > 1 && limits.is_empty() {
         return split_time(chunk, buckets, estimated, parts, out);
     }
-    let column = chunk.inventory.table.contract.series_key.first().cloned().unwrap_or_default();
     let count = limits.len() as u64 + 1;
     for i in 0..=limits.len() {
         let range = (count > 1).then(|| SeriesRange {

@@ -97,8 +97,9 @@ pub trait JobStore: Send + Sync {
     async fn job(&self, job: &JobId) -> Result<Option<JobRecord>>;
     /// Newest first. `table_uuid` narrows.
     async fn jobs(&self, table_uuid: Option<&str>) -> Result<Vec<JobRecord>>;
-    /// Replaces the record if the stored one still has `expected_generation`. False: it has not.
-    async fn update_job(&self, expected_generation: u32, job: &JobRecord) -> Result<bool>;
+    /// Replaces the record if the stored one still has `expected_generation` and `job.version`, storing version + 1.
+    /// Returns what is stored then, or `None` when someone else changed it.
+    async fn update_job(&self, expected_generation: u32, job: &JobRecord) -> Result<Option<JobRecord>>;
 
     /// Writes the group if absent; returns what is stored.
     async fn put_group(&self, group: &GroupRecord) -> Result<GroupRecord>;

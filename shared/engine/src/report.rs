@@ -9,13 +9,19 @@ use std::collections::BTreeMap;
 use timelake_model::ids::{branch_name, published_tag};
 use timelake_model::ledger::{JobRecord, UnitRecord, UnitState};
 use timelake_model::manifest::{GroupSummary, PlanSummary, RunManifest, SourceSummary, WrittenSummary};
+use timelake_model::receipt::RowErrors;
 use timelake_model::time::Window;
-use timelake_model::{Counts, Result, TimestampUs, UnitReceipt};
+use timelake_model::{Counts, Reason, Result, TimestampUs, UnitReceipt};
 
 /// Makes the manifest as things stand. `published` says whether the job moved `main`; a run that finds the
 /// job published before sets `already_published` itself.
 pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
-    let stored = load_plan(engine, &job.job, job.generation).await?;
+    // A damaged job folder must not hide what the ledger knows.
+    let (stored, damage) = match load_plan(engine, &job.job, job.generation).await {
+        Ok(stored) => (stored, None),
+        Err(e) if e.reason == Reason::LedgerDamaged => (None, Some(e)),
+        Err(e) => return Err(e),
+    };
     let groups = engine.jobs.groups(&job.job, job.generation).await?;
     let mut units: Vec<UnitRecord> = Vec::new();
     let mut summaries = Vec::new();
@@ -40,6 +46,7 @@ pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
     let receipts: Vec<UnitReceipt> = units.into_iter().filter_map(|u| u.receipt).collect();
     let committed = groups.iter().any(|g| g.committed);
     let counts = stored.as_ref().map_or_else(Counts::default, |s| totals(s, &receipts));
+    let errors = merge_errors(receipts.iter().flat_map(|r| r.errors.clone()));
     let time_range = receipts.iter().filter_map(|r| r.time).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     let mut column_sums: BTreeMap<String, u64> = BTreeMap::new();
     for (column, sum) in receipts.iter().flat_map(|r| &r.column_sums) {
@@ -54,10 +61,10 @@ pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
         state: job.state,
         published: committed,
         already_published: false,
+        warnings: warnings(stored.as_ref(), &receipts, &counts, &errors),
         counts,
         files_missing_column: stored.as_ref().map(missing_columns).unwrap_or_default(),
         rollup_ranges: if committed { changed_ranges(stored.as_ref(), &receipts) } else { vec![] },
-        warnings: warnings(stored.as_ref(), &receipts),
         window: stored.as_ref().map_or(job.window, |s| s.plan.window),
         time_range,
         as_of: job.as_of,
@@ -66,10 +73,10 @@ pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
         plan: stored.as_ref().map(plan).unwrap_or_default(),
         groups: summaries,
         checks: vec![],
-        errors: merge_errors(receipts.iter().flat_map(|r| r.errors.clone())),
+        errors,
         column_sums: column_sums.into_iter().map(|(c, s)| (c, format!("{s:016x}"))).collect(),
         key_hash: format!("{key_hash:016x}"),
-        error: job.error.clone().or_else(|| groups.iter().find_map(|g| g.error.clone())),
+        error: job.error.clone().or_else(|| groups.iter().find_map(|g| g.error.clone())).or(damage),
         steps: vec![],
         peak_memory_bytes: None,
     })
@@ -136,7 +143,25 @@ fn changed_ranges(stored: Option<&StoredPlan>, receipts: &[UnitReceipt]) -> Vec<
     out
 }
 
-fn warnings(stored: Option<&StoredPlan>, receipts: &[UnitReceipt]) -> Vec<String> {
-    let of_source = stored.map(|s| s.inventory.warnings.clone()).unwrap_or_default();
-    of_source.into_iter().chain(receipts.iter().flat_map(|r| r.warnings.clone())).collect()
+/// What a user should know, from the source and from the rows.
+fn warnings(stored: Option<&StoredPlan>, receipts: &[UnitReceipt], counts: &Counts, errors: &[RowErrors]) -> Vec<String> {
+    let mut out = stored.map(|s| s.inventory.warnings.clone()).unwrap_or_default();
+    let files = stored.map_or(0, |s| s.inventory.objects.len());
+    for (column, without) in stored.map(missing_columns).unwrap_or_default() {
+        out.push(format!("{column} is not in {} of {files} files ({} ...): NULL there", without.len(), without[0]));
+    }
+    if counts.precision_truncated > 0 {
+        out.push(format!("{} times had digits below a microsecond, which were cut", counts.precision_truncated));
+    }
+    for error in errors.iter().filter(|e| e.skipped) {
+        let column = error.first.place.column.as_ref().map_or(String::new(), |c| format!(" in {c}"));
+        out.push(format!(
+            "{} rows left out: {}{column}, first {}",
+            error.count,
+            error.first.reason,
+            error.places.first().map_or("", String::as_str)
+        ));
+    }
+    out.extend(receipts.iter().flat_map(|r| r.warnings.clone()));
+    out
 }

@@ -2,11 +2,11 @@
 //! messages in the ledger. Every step is written only if absent, so two planners, or one that crashed and
 //! came again, end at the same state.
 
-use crate::Engine;
 use crate::inventory::table_ident;
 use crate::ports::CommitOutcome;
 use crate::store::{RoundBase, StoredPlan, store_base};
 use crate::tries::{Tries, change_group, settle_job};
+use crate::{Engine, cancel};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use timelake_model::ids::{LOCK_PREFIX, branch_name, lock_property};
@@ -46,6 +46,14 @@ pub async fn open_generation(engine: &Engine, job: &JobRecord, stored: &StoredPl
         let record = GroupRecord::new(job.job.clone(), job.generation, group.name.clone(), plan.base_snapshot);
         groups.push(engine.jobs.put_group(&record).await?);
     }
+    // After the groups are written: who cancelled before saw none of them and left the word with the job.
+    let now = engine.jobs.job(&job.job).await?;
+    if now.is_none_or(|j| j.generation != job.generation || j.state == State::Cancelled) {
+        for group in &groups {
+            cancel::stand_down(engine, job, group, State::Cancelled, None).await?;
+        }
+        return settle_job(engine, &job.job, job.generation).await;
+    }
     let unopened: Vec<&GroupRecord> = groups.iter().filter(|g| g.state == State::Planning && !g.cancel_requested).collect();
     if !unopened.is_empty() {
         open_branches(engine, job, stored, &unopened).await?;
@@ -60,6 +68,11 @@ pub async fn open_generation(engine: &Engine, job: &JobRecord, stored: &StoredPl
             opens
         })
         .await?;
+        if group.cancel_requested {
+            // Cancelled while the branch was being made: it may have come after cancel looked for it.
+            cancel::sweep(engine, job).await?;
+            continue;
+        }
         if group.state == State::Writing && group.round == 0 {
             let units: Vec<u32> = plan.group(&group.group).map(|g| g.units.iter().map(|u| u.index).collect()).unwrap_or_default();
             open_round(engine, stored, &group, 0, units, plan.base_snapshot).await?;
@@ -146,10 +159,10 @@ pub fn round_key(group: &GroupRecord, round: u32) -> RoundKey {
     RoundKey { job: group.job.clone(), generation: group.generation, phase: Phase::Write, group: group.group.clone(), round }
 }
 
-/// Of each unit the record of its highest round.
-pub fn latest(units: Vec<UnitRecord>) -> Vec<UnitRecord> {
+/// Of each unit the record of its highest round, up to the group's: a round that is still being opened does not count.
+pub fn latest(units: Vec<UnitRecord>, round: u32) -> Vec<UnitRecord> {
     let mut out: Vec<UnitRecord> = Vec::new();
-    for unit in units {
+    for unit in units.into_iter().filter(|u| u.key.round <= round) {
         match out.last_mut() {
             Some(last) if last.unit == unit.unit => *last = unit,
             _ => out.push(unit),
@@ -159,7 +172,7 @@ pub fn latest(units: Vec<UnitRecord>) -> Vec<UnitRecord> {
 }
 
 pub async fn latest_units(engine: &Engine, group: &GroupRecord) -> Result<Vec<UnitRecord>> {
-    Ok(latest(engine.jobs.units(&group.job, group.generation, Phase::Write, &group.group).await?))
+    Ok(latest(engine.jobs.units(&group.job, group.generation, Phase::Write, &group.group).await?, group.round))
 }
 
 /// Why a further round is opened.
@@ -193,9 +206,13 @@ pub async fn next_round(engine: &Engine, stored: &StoredPlan, group: &GroupRecor
             base
         }
     };
+    // First everything the round needs, each written only if absent, then the group's step to it: a crash in
+    // between leaves the group in the round before, and this is done again from what is stored.
     let base = store_base(engine, stored, &group.group, round, base).await?;
+    let next = GroupRecord { round, ..group.clone() };
+    open_round(engine, stored, &next, round, units, base.snapshot).await?;
     engine.jobs.close_round(&round_key(group, group.round)).await?;
-    let opened = change_group(engine, group, |g| {
+    change_group(engine, group, |g| {
         if g.round >= round || g.cancel_requested {
             return false;
         }
@@ -208,12 +225,7 @@ pub async fn next_round(engine: &Engine, stored: &StoredPlan, group: &GroupRecor
         }
         true
     })
-    .await?;
-    if opened.cancel_requested {
-        return Ok(opened);
-    }
-    open_round(engine, stored, &opened, round, units, base.snapshot).await?;
-    Ok(opened)
+    .await
 }
 
 /// Puts messages back for units that are PENDING. Only while this process alone runs the job: messages that

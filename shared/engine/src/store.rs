@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use timelake_model::inventory::ExistingFile;
+use timelake_model::ledger::{Phase, RoundKey};
 use timelake_model::{Error, GroupName, Inventory, JobId, Kind, Reason, Result, WritePlan};
 
 /// What the units of a round look at: existing rows of one snapshot.
@@ -61,10 +62,24 @@ pub struct StoredPlan {
 
 pub async fn load_plan(engine: &Engine, job: &JobId, generation: u32) -> Result<Option<StoredPlan>> {
     let Some(plan) = read::<WritePlan>(engine, &plan_uri(engine, job, generation)).await? else { return Ok(None) };
-    let Some(inventory) = read(engine, &inventory_uri(engine, job, generation)).await? else {
-        return Err(Error::corrupt(Reason::LedgerDamaged, format!("the inventory of job {job} is gone")));
+    let damaged = |what: &str| {
+        Error::corrupt(Reason::LedgerDamaged, format!("the {what} of job {job} is not what the job was started with"))
+            .hint(format!("give the job up (timelake backfill cancel {job}) and run its command again"))
+            .at(|p| p.job = Some(job.to_string()))
     };
+    let Some(inventory) = read::<Inventory>(engine, &inventory_uri(engine, job, generation)).await? else {
+        return Err(damaged("inventory"));
+    };
+    if json_hash(&inventory)? != plan.inventory_hash {
+        return Err(damaged("inventory"));
+    }
     let hash = json_hash(&plan)?;
+    for group in &plan.groups {
+        let key = RoundKey { job: job.clone(), generation, phase: Phase::Write, group: group.name.clone(), round: 0 };
+        if engine.jobs.plan(&key).await?.is_some_and(|known| known.plan_hash != hash) {
+            return Err(damaged("plan"));
+        }
+    }
     Ok(Some(StoredPlan { plan, inventory, hash }))
 }
 

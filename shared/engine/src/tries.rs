@@ -4,7 +4,8 @@
 
 use crate::Engine;
 use std::time::Duration;
-use timelake_model::{Error, Reason, Result};
+use timelake_model::ledger::{GroupRecord, JobRecord, job_state};
+use timelake_model::{Error, JobId, Reason, Result};
 
 /// Live writers that commit all the time must not starve us: the iceberg crate's four tries are too few.
 pub const MAX_TRIES: u32 = 20;
@@ -52,11 +53,7 @@ pub fn new_snapshot_id(engine: &Engine, table: &iceberg::table::Table) -> i64 {
 
 /// Changes a group by compare-and-swap: `change` is applied to the stored record and repeated when somebody
 /// else was faster. `change` returns false when there is nothing to do any more.
-pub async fn change_group(
-    engine: &Engine,
-    group: &timelake_model::ledger::GroupRecord,
-    mut change: impl FnMut(&mut timelake_model::ledger::GroupRecord) -> bool,
-) -> Result<timelake_model::ledger::GroupRecord> {
+pub async fn change_group(engine: &Engine, group: &GroupRecord, mut change: impl FnMut(&mut GroupRecord) -> bool) -> Result<GroupRecord> {
     for _ in 0..MAX_TRIES {
         let mut now = engine
             .jobs
@@ -73,20 +70,43 @@ pub async fn change_group(
     Err(Error::unavailable(Reason::CommitConflict, format!("group {} of job {} is changed by others all the time", group.group, group.job)))
 }
 
-/// Writes the job's state from its groups' states.
-pub async fn settle_job(
+/// Changes a job by compare-and-swap, as [`change_group`] does a group. `None`: it has another generation by now.
+pub async fn change_job(
     engine: &Engine,
-    job: &timelake_model::JobId,
+    job: &JobId,
     generation: u32,
-) -> Result<Option<timelake_model::ledger::JobRecord>> {
-    let groups = engine.jobs.groups(job, generation).await?;
-    let Some(mut record) = engine.jobs.job(job).await? else { return Ok(None) };
-    if record.generation != generation {
-        return Ok(Some(record));
+    mut change: impl FnMut(&mut JobRecord) -> bool,
+) -> Result<Option<JobRecord>> {
+    for _ in 0..MAX_TRIES {
+        let mut now = engine.jobs.job(job).await?.ok_or_else(|| Error::internal(format!("job {job} is gone from the ledger")))?;
+        if now.generation != generation {
+            return Ok(None);
+        }
+        if !change(&mut now) {
+            return Ok(Some(now));
+        }
+        now.updated = engine.clock.now();
+        if let Some(stored) = engine.jobs.update_job(generation, &now).await? {
+            return Ok(Some(stored));
+        }
     }
-    record.state = timelake_model::ledger::job_state(groups.iter().map(|g| g.state));
-    record.error = groups.iter().find_map(|g| g.error.clone());
-    record.updated = engine.clock.now();
-    engine.jobs.update_job(generation, &record).await?;
-    Ok(Some(record))
+    Err(Error::unavailable(Reason::CommitConflict, format!("job {job} is changed by others all the time")))
+}
+
+/// Writes the job's state from its groups' states.
+pub async fn settle_job(engine: &Engine, job: &JobId, generation: u32) -> Result<()> {
+    let groups = engine.jobs.groups(job, generation).await?;
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let state = job_state(groups.iter().map(|g| g.state));
+    let error = groups.iter().find_map(|g| g.error.clone());
+    change_job(engine, job, generation, |j| {
+        let changes = j.state != state || j.error != error;
+        j.state = state;
+        j.error = error.clone();
+        changes
+    })
+    .await?;
+    Ok(())
 }

@@ -7,6 +7,7 @@ use crate::progress::{Progress, Step, StopFlag};
 use crate::store::{RoundBase, StoredPlan, load_base};
 use crate::write::{Reading, UnitTask, write_unit};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use timelake_model::ledger::{JobRecord, RoundKey};
@@ -33,6 +34,7 @@ pub struct JobContext<'a> {
     pub progress: &'a dyn Progress,
     pub stop: &'a StopFlag,
     bases: Mutex<HashMap<(GroupName, u32), Arc<RoundBase>>>,
+    given_up: AtomicBool,
 }
 
 impl<'a> JobContext<'a> {
@@ -45,7 +47,12 @@ impl<'a> JobContext<'a> {
         progress: &'a dyn Progress,
         stop: &'a StopFlag,
     ) -> Self {
-        JobContext { engine, job, stored, spec, bound, progress, stop, bases: Mutex::default() }
+        JobContext { engine, job, stored, spec, bound, progress, stop, bases: Mutex::default(), given_up: AtomicBool::new(false) }
+    }
+
+    /// A worker cannot go on: the others end after their unit instead of waiting for what it holds.
+    pub fn give_up(&self) {
+        self.given_up.store(true, Ordering::SeqCst);
     }
 
     async fn base(&self, key: &RoundKey) -> Result<Arc<RoundBase>> {
@@ -65,6 +72,9 @@ pub fn work(context: &JobContext, owner: &str, runtime: &Handle) -> Result<()> {
     let engine = context.engine;
     loop {
         context.stop.check()?;
+        if context.given_up.load(Ordering::SeqCst) {
+            return Ok(());
+        }
         let Some(claim) = runtime.block_on(engine.queue.claim(Some(&context.job.job), owner, LEASE))? else {
             if runtime.block_on(engine.queue.depth(&context.job.job))? == 0 {
                 return Ok(());

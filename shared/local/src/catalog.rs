@@ -117,6 +117,26 @@ impl SqliteCatalog {
         if self.has_type { " AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)" } else { "" }
     }
 
+    /// Locations in a catalog are absolute. In a lake that was copied they still lead to the original, whose files
+    /// a second catalog must not add to; in one that was moved they lead nowhere.
+    fn refuse_elsewhere(&self, table: &TableIdent, location: &str) -> Result<()> {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        let lake = real(self.database.parent().unwrap_or(Path::new("")));
+        let file = Path::new(location.strip_prefix("file://").unwrap_or(location));
+        if real(file.parent().unwrap_or(file)).starts_with(&lake) {
+            return Ok(());
+        }
+        Err(Error::conflict(
+            Reason::TableChanged,
+            format!("the catalog of this lake says that {table} is at {location}, outside the lake {}", lake.display()),
+        )
+        .hint("the lake was moved or copied: use it where it was made, or make the table here and load it from the other one's files")
+        .at(|p| {
+            p.table = Some(table.to_string());
+            p.file = Some(location.to_string());
+        }))
+    }
+
     async fn pointer(&self, table: &TableIdent) -> Result<Option<String>> {
         let sql = format!(
             "SELECT metadata_location FROM iceberg_tables WHERE catalog_name = ?1 AND table_namespace = ?2 AND table_name = ?3{}",
@@ -170,6 +190,7 @@ impl TableCatalog for SqliteCatalog {
                 .hint("make it: timelake table create; or see which tables there are: timelake table show")
                 .at(|p| p.table = Some(table.to_string())));
         };
+        self.refuse_elsewhere(table, &location)?;
         let metadata = TableMetadata::read_from(&self.file_io, &location).await.map_err(|e| {
             if is_missing_file(&e) || e.kind() == IcebergKind::DataInvalid || e.kind() == IcebergKind::Unexpected {
                 return Error::corrupt(Reason::CatalogDamaged, format!("the metadata of {table} cannot be read from {location}: {e}"))

@@ -186,7 +186,14 @@ impl Lake {
 
     pub async fn cancel(&self, job: &str) -> Result<RunManifest> {
         let job = self.job(job).await?;
-        let job = if job.state.is_final() { job } else { cancel::cancel(&self.engine, &job.job).await? };
+        let job = if job.state.is_published() {
+            job
+        } else if job.state.is_final() {
+            cancel::sweep(&self.engine, &job).await?;
+            job
+        } else {
+            cancel::cancel(&self.engine, &job.job).await?
+        };
         self.manifest_of(&job).await
     }
 
@@ -268,6 +275,11 @@ impl Lake {
 
     /// The job whose id is, or uniquely starts with, `text`.
     async fn job(&self, text: &str) -> Result<JobRecord> {
+        if text.is_empty() {
+            return Err(
+                Error::invalid(Reason::InvalidOption, "the job's id is empty").hint("timelake backfill list shows the jobs of this lake")
+            );
+        }
         let jobs = self.engine.jobs.jobs(None).await?;
         if let Some(job) = jobs.iter().find(|j| j.job.as_str() == text) {
             return Ok(job.clone());

@@ -64,15 +64,18 @@ impl JobStore for SqliteLedger {
             .await
     }
 
-    async fn update_job(&self, expected_generation: u32, job: &JobRecord) -> Result<bool> {
+    async fn update_job(&self, expected_generation: u32, job: &JobRecord) -> Result<Option<JobRecord>> {
         self.database
             .write(|t| {
-                let changed = t
-                    .prepare_cached(
-                        "UPDATE jobs SET generation = ?, table_uuid = ?, created_us = ?, record = ? WHERE job = ? AND generation = ?",
-                    )?
-                    .execute(params![job.generation, job.table_uuid, job.created.0, to_json(job)?, job.job.0, expected_generation])?;
-                Ok(changed == 1)
+                let unchanged =
+                    job_of(t, &job.job)?.is_some_and(|stored| stored.generation == expected_generation && stored.version == job.version);
+                if !unchanged {
+                    return Ok(None);
+                }
+                let next = JobRecord { version: job.version + 1, ..job.clone() };
+                t.prepare_cached("UPDATE jobs SET generation = ?, table_uuid = ?, created_us = ?, record = ? WHERE job = ?")?
+                    .execute(params![next.generation, next.table_uuid, next.created.0, to_json(&next)?, next.job.0])?;
+                Ok(Some(next))
             })
             .await
     }

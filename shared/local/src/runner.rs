@@ -8,7 +8,7 @@ use timelake_engine::progress::{Progress, Step, StopFlag};
 use timelake_engine::publish::{self, Published};
 use timelake_engine::rounds::{self, Again};
 use timelake_engine::store::{self, StoredPlan};
-use timelake_engine::tries::{change_group, settle_job};
+use timelake_engine::tries::{change_group, change_job, settle_job};
 use timelake_engine::validate::{self, Effort as Validation};
 use timelake_engine::work::{JobContext, work};
 use timelake_engine::{Engine, cancel, report, stage};
@@ -69,6 +69,14 @@ impl<'a> Runner<'a> {
             outcome?;
         }
         let job = self.engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal("the job is gone from the ledger"))?;
+        if job.state == State::Cancelled {
+            return Err(Error::conflict(
+                Reason::Cancelled,
+                format!("job {} was cancelled while it ran; nothing of it is published", job.job),
+            )
+            .hint("run its command again to start over")
+            .at(|p| p.job = Some(job.job.to_string())));
+        }
         let mut manifest = report::manifest(self.engine, &job).await?;
         manifest.steps = self.steps;
         manifest.checks = self.checks;
@@ -113,7 +121,7 @@ impl<'a> Runner<'a> {
         };
         let stop = self.stop;
         let check_stop = move || stop.check();
-        let limits = PlanLimits { memory_bytes: run.options.memory_bytes, threads: run.options.threads.max(1) as u64 };
+        let limits = PlanLimits::new(run.options.memory_bytes, run.options.threads);
         let effort = Effort { limits, check_stop: &check_stop };
         let spec = source.spec.clone();
         let made = async {
@@ -148,11 +156,15 @@ impl<'a> Runner<'a> {
         // The bound objects are those of this inventory only if nobody else stored one first.
         let same = stored.inventory.objects.iter().map(|o| &o.object).eq(objects.iter());
         source.bound = same.then_some(bound);
-        let mut job = job;
-        job.window = stored.plan.window;
-        job.updated = engine.clock.now();
-        engine.jobs.update_job(job.generation, &job).await?;
-        Ok((job, stored))
+        let window = stored.plan.window;
+        let changed = change_job(engine, &job.job, job.generation, |j| {
+            let changes = j.window != window && !j.state.is_final();
+            j.window = window;
+            changes
+        })
+        .await?;
+        // Another generation: `open_generation` finds out and stands this one down.
+        Ok((changed.unwrap_or(job), stored))
     }
 
     /// A request that cannot be planned leaves no unfinished job behind.
@@ -160,11 +172,15 @@ impl<'a> Runner<'a> {
         if matches!(error.kind, Kind::Unavailable | Kind::Internal) {
             return Ok(());
         }
-        let mut job = job.clone();
-        job.state = State::Rejected;
-        job.error = Some(error.clone());
-        job.updated = self.engine.clock.now();
-        self.engine.jobs.update_job(job.generation, &job).await?;
+        change_job(self.engine, &job.job, job.generation, |j| {
+            let changes = !j.state.is_final();
+            if changes {
+                j.state = State::Rejected;
+                j.error = Some(error.clone());
+            }
+            changes
+        })
+        .await?;
         Ok(())
     }
 
@@ -226,6 +242,7 @@ impl<'a> Runner<'a> {
         change_group(self.engine, group, |g| {
             let changes = g.state == State::Hold;
             if changes {
+                g.rederived = 0; // the user says that the reason is gone
                 g.state = if g.staged_round == Some(g.round) { State::Staged } else { State::Writing };
                 g.error = None;
             }
@@ -276,11 +293,11 @@ impl<'a> Runner<'a> {
     }
 
     async fn write(&mut self, job: &JobRecord, stored: &StoredPlan, source: &mut Source, group: &GroupRecord, run: &Run<'_>) -> Result<()> {
-        let threads = run.options.threads.max(1);
+        let threads = PlanLimits::new(run.options.memory_bytes, run.options.threads).threads as usize;
         if source.bound.is_none() {
             let stop = self.stop;
             let check_stop = move || stop.check();
-            let limits = PlanLimits { memory_bytes: run.options.memory_bytes, threads: threads as u64 };
+            let limits = PlanLimits::new(run.options.memory_bytes, run.options.threads);
             source.bound = Some(tokio::task::block_in_place(|| {
                 inventory::reopen(&stored.inventory, &source.spec, &Effort { limits, check_stop: &check_stop })
             })?);
@@ -295,8 +312,17 @@ impl<'a> Runner<'a> {
             tokio::task::block_in_place(|| {
                 std::thread::scope(|scope| {
                     let (context, runtime) = (&context, &runtime);
-                    let handles: Vec<_> =
-                        (0..workers).map(|i| scope.spawn(move || work(context, &format!("{}-{i}", std::process::id()), runtime))).collect();
+                    let handles: Vec<_> = (0..workers)
+                        .map(|i| {
+                            scope.spawn(move || {
+                                let result = work(context, &format!("{}-{i}", std::process::id()), runtime);
+                                if result.is_err() {
+                                    context.give_up();
+                                }
+                                result
+                            })
+                        })
+                        .collect();
                     let mut first = Ok(());
                     for handle in handles {
                         let result = handle.join().unwrap_or_else(|_| Err(Error::internal("a worker panicked")));

@@ -2,7 +2,7 @@
 
 use crate::contract::TableContract;
 use crate::time::{Period, TimestampUs, Window};
-use crate::types::{Column, ColumnType};
+use crate::types::Column;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -105,17 +105,21 @@ impl TableState {
             })
             .min()
     }
-    /// Column and modulus of the bucket partition that splits series, if there is one usable for splitting:
-    /// its column must be in both keys, or rows of one identity could land in two units.
+    /// Columns by which units may split series: in both keys, or rows of one identity could land in two units.
+    fn splitting_columns(&self) -> impl Iterator<Item = &String> {
+        let dedup = self.contract.dedup_key.as_ref();
+        self.contract.series_key.iter().filter(move |c| dedup.is_none_or(|k| k.contains(c)))
+    }
+    /// The first such column; `None`: units are split by time alone.
+    pub fn slice_column(&self) -> Option<&String> {
+        self.splitting_columns().next()
+    }
+    /// Column and modulus of the bucket partition that splits series, if there is a usable one.
     pub fn bucket_partition(&self) -> Option<(String, u32)> {
-        let in_keys = |c: &String| self.contract.series_key.contains(c) && self.contract.dedup_key.as_ref().is_none_or(|k| k.contains(c));
-        self.partition.iter().filter(|f| in_keys(&f.column)).find_map(|f| {
+        self.partition.iter().filter(|f| self.splitting_columns().any(|c| *c == f.column)).find_map(|f| {
             let n = f.transform.strip_prefix("bucket[")?.strip_suffix(']')?.parse().ok()?;
             Some((f.column.clone(), n))
         })
-    }
-    pub fn key_types(&self) -> Vec<(String, ColumnType)> {
-        self.contract.series_key.iter().filter_map(|n| self.column(n)).map(|c| (c.name.clone(), c.column_type)).collect()
     }
 }
 
@@ -124,7 +128,7 @@ impl TableState {
 pub struct Inventory {
     pub table: TableState,
     pub objects: Vec<InventoryObject>,
-    /// Sorted sample of the first series-key column's text, for splitting by series; empty when not needed.
+    /// Sorted sample of the slice column's text, for splitting by series; empty when not needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series_sample: Vec<String>,
     /// Bytes of one row in memory while a unit is written.

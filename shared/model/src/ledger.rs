@@ -117,6 +117,9 @@ pub struct JobRecord {
     pub error: Option<Error>,
     pub created: TimestampUs,
     pub updated: TimestampUs,
+    /// Grows with each change; the store's compare-and-swap.
+    #[serde(default)]
+    pub version: u64,
 }
 
 pub const MAX_REDERIVED: u32 = 5;

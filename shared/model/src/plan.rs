@@ -13,6 +13,8 @@ pub struct WritePlan {
     #[serde(rename = "gen")]
     pub generation: u32,
     pub table_uuid: String,
+    /// Of the inventory's JSON: what the plan was made from is what units work from.
+    pub inventory_hash: String,
     /// `main` when the plan was made; existing rows are read from it, the branch starts on it.
     pub base_snapshot: i64,
     pub schema_id: i32,
@@ -79,7 +81,7 @@ pub struct BucketSet {
     pub buckets: Vec<u32>,
 }
 
-/// Half-open range of the first series-key column's text form, compared by bytes.
+/// Half-open range of a key column's text form, compared by bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesRange {
     pub column: String,

@@ -60,8 +60,13 @@ pub struct RowErrors {
     pub object: u32,
     pub row: u64,
     pub count: u64,
-    /// `file:row value` of the first five.
+    /// `file:row value` of the first five in source order.
     pub places: Vec<String>,
+    /// Object and row of each of `places`, and of each of `first.place.distinct`: they order what several units saw.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub place_rows: Vec<(u32, u64)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub distinct_rows: Vec<(u32, u64)>,
     /// Dropped by the user's policy: told, but no reason to reject.
     #[serde(default)]
     pub skipped: bool,

@@ -6,7 +6,7 @@
 use crate::bind::{BindOutcome, BoundObject, Read, bind, column_names, column_not_found};
 use crate::file::{SourceFile, read_footer};
 use crate::leaf::first_rows;
-use crate::mapping::{Feed, SourceSpec};
+use crate::mapping::{Feed, SourceSpec, nested_column};
 use crate::reader::{ObjectReader, name_bad_text, read_columns};
 use arrow::array::{Array, AsArray};
 use arrow::compute::cast;
@@ -113,12 +113,49 @@ fn judge_missing(inspections: &mut [Inspection], missing: &[Vec<usize>], spec: &
             everywhere.insert(target);
         }
     }
+    refuse_nested(inspections, spec)?;
+    tell_absent(inspections, &everywhere, &speaks, spec)?;
     for (index, inspection) in inspections.iter_mut().enumerate() {
         if inspection.info.rows > 0 {
             let names =
                 missing[index].iter().filter(|target| !everywhere.contains(target)).map(|target| spec.columns()[*target].name.clone());
             inspection.info.missing_columns = names.collect();
         }
+    }
+    Ok(())
+}
+
+/// A nested column that the source has would silently become NULL.
+fn refuse_nested(inspections: &[Inspection], spec: &SourceSpec) -> Result<()> {
+    for inspection in inspections {
+        let names = column_names(inspection.bound.inner.metadata.file_metadata().schema_descr());
+        if let Some(name) = spec.nested().iter().find(|nested| names.iter().any(|name| name == *nested)) {
+            return Err(nested_column(name, Some(&inspection.info.object.shown)));
+        }
+    }
+    Ok(())
+}
+
+/// Columns that no file has are NULL in every row: told, and an error when nothing but keys would be loaded.
+fn tell_absent(inspections: &mut [Inspection], everywhere: &BTreeSet<usize>, speaks: &[bool], spec: &SourceSpec) -> Result<()> {
+    let Some(first) = speaks.iter().position(|speaks| *speaks) else { return Ok(()) };
+    let is_value = |target: &usize| !spec.needs_value(*target) && !spec.is_key(*target);
+    let fed = (0..spec.columns().len()).filter(is_value).any(|target| !everywhere.contains(&target));
+    if let (false, Some(target)) = (fed, everywhere.iter().find(|target| is_value(target))) {
+        let found = &inspections[first];
+        let names = column_names(found.bound.inner.metadata.file_metadata().schema_descr());
+        let column = &spec.columns()[*target].name;
+        let error = column_not_found(&found.info.object, spec, *target, column, &names);
+        let hint = format!("{}, or say that it is NULL with --map {column}=", error.hint.clone().unwrap_or_default());
+        return Err(error.hint(hint));
+    }
+    if !everywhere.is_empty() {
+        let names: Vec<&str> = everywhere.iter().map(|target| spec.columns()[*target].name.as_str()).collect();
+        inspections[first].warnings.push(format!(
+            "no file has a column for {}: NULL in every row (--map {}=... names one)",
+            names.join(", "),
+            names[0]
+        ));
     }
     Ok(())
 }
@@ -306,9 +343,8 @@ fn text_bytes(bound: &BoundObject, leaf: usize, measure: bool) -> Result<u64> {
     Ok((bytes as u64).div_ceil(array.len().max(1) as u64))
 }
 
-/// Sorted sample of the first series-key column as text, from row groups spread over the source.
-pub fn sample_series(objects: &[BoundObject], spec: &SourceSpec, limit: usize) -> Result<Vec<String>> {
-    let Some(target) = spec.series_key().first().copied() else { return Ok(Vec::new()) };
+/// Sorted sample of a key column (index of the target) as text, from row groups spread over the source.
+pub fn sample_series(objects: &[BoundObject], spec: &SourceSpec, target: usize, limit: usize) -> Result<Vec<String>> {
     let shared = Arc::new(spec.clone());
     let groups: Vec<(&BoundObject, u32)> =
         objects.iter().flat_map(|object| (0..object.row_groups()).map(move |group| (object, group))).collect();

@@ -23,7 +23,7 @@ const PARQUET_MAGIC: &[u8] = b"PAR1";
 /// What Hive writes for NULL.
 pub const HIVE_DEFAULT_PARTITION: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// Lists the source. `hive`: reads `name=value` folders below the typed root (of a glob: all its folders).
+/// Lists the source. `hive`: reads the `name=value` folders of each path as typed and below.
 pub fn list(from: &[String], current_dir: &Path, hive: bool) -> Result<Vec<SourceObject>> {
     let mut listing = Listing { current_dir, hive, objects: Vec::new(), seen: HashSet::new(), iceberg: HashMap::new() };
     for typed in from {
@@ -157,7 +157,7 @@ impl Listing<'_> {
             let named = has_parquet_name(entry.path());
             if entry.file_type().is_file() {
                 if named || starts_with_magic(entry.path()).map_err(|error| not_readable(&shown, &error.to_string()))? {
-                    found.push(Found { path: entry.path().to_path_buf(), folders: parents_of(&relative.to_string_lossy()), shown });
+                    found.push(Found { path: entry.path().to_path_buf(), folders: parents_of(&shown), shown });
                 }
             } else if !entry.file_type().is_dir() && named {
                 return Err(not_readable(&shown, "it is neither a file nor a folder (a pipe, socket or device)"));
@@ -194,11 +194,7 @@ impl Listing<'_> {
             } else if entry.file_type().is_dir() {
                 // With `**` the files of a matched folder match by themselves, or are not meant.
                 if depth < MAX_DEPTH {
-                    let prefix = parents_of(&format!("{shown}/x"));
-                    found.extend(self.folder(entry.path(), &shown)?.into_iter().map(|mut file| {
-                        file.folders = prefix.iter().cloned().chain(file.folders).collect();
-                        file
-                    }));
+                    found.extend(self.folder(entry.path(), &shown)?);
                 }
             } else {
                 return Err(not_readable(&shown, "it is neither a file nor a folder (a pipe, socket or device)"));
@@ -218,12 +214,14 @@ impl Listing<'_> {
 
     fn push(&mut self, file: Found) -> Result<()> {
         let real = fs::canonicalize(&file.path).map_err(|error| not_readable(&file.shown, &error.to_string()))?;
-        if !self.seen.insert(real) {
+        if !self.seen.insert(real.clone()) {
             return Ok(());
         }
         let metadata = fs::metadata(&file.path).map_err(|error| not_readable(&file.shown, &error.to_string()))?;
         File::open(&file.path).map_err(|error| not_readable(&file.shown, &error.to_string()))?;
-        let uri = file.path.to_str().ok_or_else(|| not_readable(&file.shown, "its path is not UTF-8"))?.to_string();
+        refuse_other_formats(&file)?;
+        // The real path: one file is one source, however it is spelled.
+        let uri = real.to_str().ok_or_else(|| not_readable(&file.shown, "its path is not UTF-8"))?.to_string();
         let hive = if self.hive { hive_values(&file)? } else { BTreeMap::new() };
         self.objects.push(SourceObject { uri, size: metadata.len(), fingerprint: fingerprint(&metadata), hive, shown: file.shown });
         Ok(())
@@ -311,6 +309,20 @@ fn is_hidden(name: &str) -> bool {
 
 fn has_parquet_name(path: &Path) -> bool {
     path.extension().is_some_and(|extension| ["parquet", "parq", "pq"].iter().any(|known| extension.eq_ignore_ascii_case(known)))
+}
+
+/// A file named for another format is told as such, not as a damaged Parquet file.
+fn refuse_other_formats(file: &Found) -> Result<()> {
+    let extension = file.path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let other = ["csv", "tsv", "txt", "json", "ndjson", "jsonl", "lp", "avro", "orc", "xls", "xlsx", "gz", "zst", "bz2", "zip", "xml"];
+    if !other.contains(&extension.as_str())
+        || starts_with_magic(&file.path).map_err(|error| not_readable(&file.shown, &error.to_string()))?
+    {
+        return Ok(());
+    }
+    Err(Error::invalid(Reason::UnsupportedFormat, format!("{} is a .{extension} file; only Parquet can be read yet", file.shown))
+        .hint("convert it to Parquet first, with times and numbers as such")
+        .at(|place| place.file = Some(file.shown.clone())))
 }
 
 fn starts_with_magic(path: &Path) -> io::Result<bool> {

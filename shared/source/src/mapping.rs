@@ -22,6 +22,8 @@ pub struct SourceSpec {
     dictionary: Vec<bool>,
     rules: Rules,
     hive: bool,
+    /// Nested columns of the table, which no source can feed, unless the user left them out.
+    nested: Vec<String>,
 }
 
 /// Where a target column comes from.
@@ -52,6 +54,11 @@ pub(crate) struct NamePart {
 
 impl SourceSpec {
     pub fn new(rows: &RowOptions, columns: &[Column], contract: &TableContract) -> Result<SourceSpec> {
+        Self::for_table(rows, columns, &[], contract)
+    }
+
+    /// `nested`: columns of the table that are lists, maps or structs.
+    pub fn for_table(rows: &RowOptions, columns: &[Column], nested: &[String], contract: &TableContract) -> Result<SourceSpec> {
         contract.check(columns)?;
         if let Some(format) = rows.format.as_deref().filter(|format| !format.eq_ignore_ascii_case("parquet")) {
             return Err(Error::invalid(Reason::NotYetSupported, format!("--format {format} cannot be read yet"))
@@ -72,13 +79,22 @@ impl SourceSpec {
         let in_key: Vec<bool> =
             (0..columns.len()).map(|index| index == time || series_key.contains(&index) || dedup_key.contains(&index)).collect();
         let dictionary = columns.iter().zip(&in_key).map(|(column, key)| *key && column.column_type == ColumnType::String).collect();
-        let mut spec =
-            SourceSpec { columns: columns.to_vec(), feeds: Vec::new(), time, series_key, in_key, dictionary, rules, hive: rows.hive };
+        let mut spec = SourceSpec {
+            columns: columns.to_vec(),
+            feeds: Vec::new(),
+            time,
+            series_key,
+            in_key,
+            dictionary,
+            rules,
+            hive: rows.hive,
+            nested: nested.to_vec(),
+        };
         spec.feeds = spec.feeds_of(&rows.map, &rows.set)?;
         Ok(spec)
     }
 
-    fn feeds_of(&self, maps: &[String], sets: &[String]) -> Result<Vec<Feed>> {
+    fn feeds_of(&mut self, maps: &[String], sets: &[String]) -> Result<Vec<Feed>> {
         let mut feeds: Vec<Option<Feed>> = vec![None; self.columns.len()];
         for pair in maps.iter().flat_map(|map| split_escaped(map, ',')).filter(|pair| !pair.trim().is_empty()) {
             let Some((target, source)) = split_once_escaped(&pair, '=') else {
@@ -89,6 +105,13 @@ impl SourceSpec {
                         place.value = Some(pair.clone());
                     }));
             };
+            if let Some(position) = self.nested.iter().position(|name| *name == unescape(target.trim())) {
+                let name = self.nested.remove(position);
+                if source.trim().is_empty() {
+                    continue;
+                }
+                return Err(nested_column(&name, None));
+            }
             let index = self.target(&target, "--map", &feeds)?;
             feeds[index] = Some(if source.trim().is_empty() {
                 self.may_be_left_out(index)?;
@@ -174,6 +197,11 @@ impl SourceSpec {
             }))
     }
 
+    /// Nested columns of the table that the user did not leave out.
+    pub(crate) fn nested(&self) -> &[String] {
+        &self.nested
+    }
+
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
@@ -221,9 +249,29 @@ impl SourceSpec {
             None
         }
     }
+    /// Part of the time, the series key or the dedup key.
+    pub(crate) fn is_key(&self, target: usize) -> bool {
+        self.in_key[target]
+    }
     pub(crate) fn needs_value(&self, target: usize) -> bool {
         self.null_fault(target).is_some()
     }
+}
+
+/// Lists, maps and structs of the table cannot be loaded.
+pub(crate) fn nested_column(name: &str, file: Option<&str>) -> Error {
+    let has = file.map_or(String::new(), |file| format!("{file} has a column {name}, but "));
+    Error::invalid(
+        Reason::UnsupportedType,
+        format!("{has}the table's column {name} is nested (a list, map or struct), which cannot be loaded yet"),
+    )
+    .hint(format!("--map {name}= leaves it out: it is NULL in the new rows"))
+    .at(|place| {
+        place.file = file.map(str::to_string);
+        place.column = Some(name.into());
+        place.target = Some(name.into());
+        place.option = file.is_none().then(|| "--map".into());
+    })
 }
 
 impl SourceName {

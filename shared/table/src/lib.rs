@@ -18,6 +18,7 @@ pub mod values;
 
 pub use changes::{Change, FileContent, LiveFile, changes, has_delete_files, live_files};
 pub use commits::{Commit, Publish, drop_branch, open_branches, publish, refs, stage};
+pub use errors::is_missing_file;
 pub use manifest::{copy_manifests, manifest_file, read_data_files, write_manifest};
 pub use metrics::{MetricsModes, Written, data_file, parquet_schema, writer_schema};
 pub use partition::{Partitioner, fields};

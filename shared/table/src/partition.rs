@@ -50,6 +50,16 @@ pub fn parse_partition(text: &str, schema: &Schema) -> Result<UnboundPartitionSp
     Ok(spec)
 }
 
+/// Folder names have an end in every file system. Readers take partition values from the manifests, not from paths,
+/// so a long value may be cut; its hash keeps folders of different values apart.
+fn shortened(encoded: String) -> String {
+    const MOST: usize = 100;
+    if encoded.len() <= MOST {
+        return encoded;
+    }
+    format!("{}-{:016x}", &encoded[..MOST], twox_hash::XxHash3_64::oneshot(encoded.as_bytes()))
+}
+
 fn bad(message: String, value: &str) -> Error {
     Error::invalid(Reason::InvalidOption, message).hint("for example --partition 'day(ts),bucket(16,device_id)', or --partition none").at(
         |p| {
@@ -262,7 +272,7 @@ impl Partitioner {
             .fields
             .iter()
             .zip(self.texts(partition))
-            .map(|(f, text)| format!("{}={}", encode(&f.name), encode(text.as_deref().unwrap_or("null"))))
+            .map(|(f, text)| format!("{}={}", shortened(encode(&f.name)), shortened(encode(text.as_deref().unwrap_or("null")))))
             .collect();
         parts.join("/")
     }

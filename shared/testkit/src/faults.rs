@@ -68,7 +68,7 @@ impl JobStore for FaultyJobStore {
     async fn jobs(&self, table_uuid: Option<&str>) -> Result<Vec<JobRecord>> {
         self.call("jobs", table_uuid, self.inner.jobs(table_uuid)).await
     }
-    async fn update_job(&self, expected_generation: u32, job: &JobRecord) -> Result<bool> {
+    async fn update_job(&self, expected_generation: u32, job: &JobRecord) -> Result<Option<JobRecord>> {
         self.call("update_job", (expected_generation, job), self.inner.update_job(expected_generation, job)).await
     }
     async fn put_group(&self, group: &GroupRecord) -> Result<GroupRecord> {

@@ -83,13 +83,13 @@ impl JobStore for MemoryLedger {
         Ok(jobs)
     }
 
-    async fn update_job(&self, expected_generation: u32, job: &JobRecord) -> Result<bool> {
+    async fn update_job(&self, expected_generation: u32, job: &JobRecord) -> Result<Option<JobRecord>> {
         match self.state().jobs.get_mut(&job.job) {
-            Some(stored) if stored.generation == expected_generation => {
-                *stored = job.clone();
-                Ok(true)
+            Some(stored) if stored.generation == expected_generation && stored.version == job.version => {
+                *stored = JobRecord { version: job.version + 1, ..job.clone() };
+                Ok(Some(stored.clone()))
             }
-            _ => Ok(false),
+            _ => Ok(None),
         }
     }
 

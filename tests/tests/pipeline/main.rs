@@ -3,6 +3,7 @@
 mod cases;
 mod contract;
 mod layout;
+mod mistakes;
 mod model;
 mod moved_main;
 mod readers;

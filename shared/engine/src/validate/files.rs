@@ -143,7 +143,11 @@ impl<'a> Checker<'a> {
 
     /// `Some` is a finding.
     fn file(&self, unit: &WorkUnit, written: &WrittenFile, entry: &DataFile) -> Result<Option<Error>> {
-        let chunks = FileChunks::open(self.table.file_io(), &written.path, written.bytes, self.runtime)?;
+        let chunks = match FileChunks::open(self.table.file_io(), &written.path, written.bytes, self.runtime) {
+            Ok(chunks) => chunks,
+            Err(e) if timelake_table::is_missing_file(&e) => return Ok(Some(wrong(&written.path, "it is gone"))),
+            Err(e) => return Err(crate::write::storage_error(&written.path, &e)),
+        };
         let finding = |what: String| Ok(Some(wrong(&written.path, what)));
         let options = ArrowReaderOptions::new().with_schema(self.schema.clone()).with_skip_arrow_metadata(true);
         let builder = match ParquetRecordBatchReaderBuilder::try_new_with_options(chunks, options) {
@@ -343,9 +347,8 @@ struct FileChunks {
 }
 
 impl FileChunks {
-    fn open(file_io: &FileIO, path: &str, bytes: u64, runtime: &Handle) -> Result<FileChunks> {
-        let fault = |e: iceberg::Error| crate::write::storage_error(path, &e);
-        let reader = runtime.block_on(file_io.new_input(path).map_err(fault)?.reader()).map_err(fault)?;
+    fn open(file_io: &FileIO, path: &str, bytes: u64, runtime: &Handle) -> Result<FileChunks, iceberg::Error> {
+        let reader = runtime.block_on(file_io.new_input(path)?.reader())?;
         Ok(FileChunks { reader: reader.into(), bytes, runtime: runtime.clone() })
     }
 }

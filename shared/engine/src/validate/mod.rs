@@ -57,7 +57,6 @@ pub fn conservation(stored: &StoredPlan, receipts: &[UnitReceipt]) -> Result<Che
             .hint("this is a defect: nothing was published; please report it with the job's folder")
     };
     let counts = totals(stored, receipts);
-    counts.check().map_err(disagree)?;
     let mut seen: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     for part in receipts.iter().flat_map(|r| r.taken.iter().chain(&r.left)) {
         *seen.entry((part.object, part.row_group)).or_default() += part.rows;
@@ -69,6 +68,15 @@ pub fn conservation(stored: &StoredPlan, receipts: &[UnitReceipt]) -> Result<Che
     for (o, object) in stored.inventory.objects.iter().enumerate() {
         for (g, info) in object.row_groups.iter().enumerate() {
             let found = seen.get(&(o as u32, g as u32)).copied().unwrap_or(0);
+            if found < info.rows {
+                // No unit takes a row whose time its row group's statistics exclude.
+                return Err(Error::corrupt(
+                    Reason::CorruptParquet,
+                    format!("{}: {} rows of row group {g} have times outside what its statistics say: the file is damaged or was written wrongly", object.object.shown, info.rows - found),
+                )
+                .hint("write the file again from its source; nothing was published")
+                .at(|p| p.file = Some(object.object.shown.clone())));
+            }
             if found != info.rows {
                 return Err(disagree(format!(
                     "row group {g} of {} has {} rows, {found} are accounted for",
@@ -78,6 +86,7 @@ pub fn conservation(stored: &StoredPlan, receipts: &[UnitReceipt]) -> Result<Che
             groups += 1;
         }
     }
+    counts.check().map_err(disagree)?;
     Ok(Check { name: "conservation".into(), detail: format!("{} rows of {groups} row groups each counted once", counts.rows_read) })
 }
 

@@ -29,56 +29,72 @@ pub struct ErrorBook {
 }
 
 impl ErrorBook {
-    /// Notes one bad row. `make` is only called when its text is needed.
+    /// Notes one bad row. `make` is only called when its text is needed. Rows may come in any order: what is kept
+    /// is what comes first in source order, so it does not depend on how the source was cut into units.
     pub fn add(&mut self, bad: BadRow, make: impl FnOnce() -> Error) {
         let BadRow { reason, column, object, row, value, skipped } = bad;
+        let at = (object, row);
         let found = self
             .errors
             .iter()
             .position(|e| e.first.reason == reason && e.skipped == skipped && e.first.place.column.as_deref().unwrap_or("") == column);
-        let place = |file: Option<&String>| {
-            let value = value.map_or(String::new(), |v| format!(" {v}"));
-            format!("{}:{row}{value}", file.map_or("?", String::as_str))
-        };
-        match found {
-            Some(i) => {
-                let known = &mut self.errors[i];
-                known.count += 1;
-                if let Some(value) = value
-                    && known.first.place.distinct.len() < MAX_DISTINCT
-                    && !known.first.place.distinct.iter().any(|d| d == value)
-                {
-                    known.first.place.distinct.push(value.to_string());
-                }
-                let earlier = (object, row) < (known.object, known.row);
-                if earlier || known.places.len() < MAX_PLACES {
-                    let error = make();
-                    let text = place(error.place.file.as_ref());
-                    if earlier {
-                        let distinct = std::mem::take(&mut known.first.place.distinct);
-                        known.first = with_column(error, column);
-                        known.first.place.distinct = distinct;
-                        (known.object, known.row) = (object, row);
-                        known.places.insert(0, text);
-                        known.places.truncate(MAX_PLACES);
-                    } else {
-                        known.places.push(text);
-                    }
-                }
-            }
+        let known = match found {
+            Some(i) => &mut self.errors[i],
             None if self.errors.len() < MAX_KINDS => {
-                let mut first = with_column(make(), column);
-                first.place.distinct = value.map(str::to_string).into_iter().collect();
-                let places = vec![place(first.place.file.as_ref())];
-                self.errors.push(RowErrors { first, object, row, count: 1, places, skipped });
+                let first = with_column(make(), column);
+                let text = place_text(&first, row, value);
+                let distinct_rows = value.map(|_| at).into_iter().collect();
+                let mut entry =
+                    RowErrors { first, object, row, count: 1, places: vec![text], place_rows: vec![at], distinct_rows, skipped };
+                entry.first.place.distinct = value.map(str::to_string).into_iter().collect();
+                self.errors.push(entry);
+                return;
             }
-            None => {}
+            None => return,
+        };
+        known.count += 1;
+        if let Some(value) = value {
+            keep_first(&mut known.first.place.distinct, &mut known.distinct_rows, MAX_DISTINCT, at, value);
+        }
+        let leads = at < (known.object, known.row);
+        if leads || known.places.len() < MAX_PLACES || known.place_rows.last().is_some_and(|last| at < *last) {
+            let error = with_column(make(), column);
+            keep_first(&mut known.places, &mut known.place_rows, MAX_PLACES, at, &place_text(&error, row, value));
+            if leads {
+                let distinct = std::mem::take(&mut known.first.place.distinct);
+                known.first = error;
+                known.first.place.distinct = distinct;
+                (known.object, known.row) = at;
+            }
         }
     }
 
     pub fn into_errors(mut self) -> Vec<RowErrors> {
         self.errors.sort_by_key(|e| (e.object, e.row));
         self.errors
+    }
+}
+
+fn place_text(error: &Error, row: u64, value: Option<&str>) -> String {
+    let value = value.map_or(String::new(), |v| format!(" {v}"));
+    format!("{}:{row}{value}", error.place.file.as_deref().unwrap_or("?"))
+}
+
+/// Keeps the `most` texts that come first, each once at its first place, in order.
+fn keep_first(texts: &mut Vec<String>, rows: &mut Vec<(u32, u64)>, most: usize, at: (u32, u64), text: &str) {
+    if let Some(i) = texts.iter().position(|t| t == text) {
+        if rows[i] <= at {
+            return;
+        }
+        texts.remove(i);
+        rows.remove(i);
+    }
+    let i = rows.partition_point(|r| *r <= at);
+    if i < most {
+        texts.insert(i, text.to_string());
+        rows.insert(i, at);
+        texts.truncate(most);
+        rows.truncate(most);
     }
 }
 
@@ -101,13 +117,12 @@ pub fn merge(books: impl IntoIterator<Item = RowErrors>) -> Vec<RowErrors> {
                 let (mut first, other) =
                     if (book.object, book.row) < (known.object, known.row) { (book, known.clone()) } else { (known.clone(), book) };
                 first.count += other.count;
-                for value in other.first.place.distinct {
-                    if first.first.place.distinct.len() < MAX_DISTINCT && !first.first.place.distinct.contains(&value) {
-                        first.first.place.distinct.push(value);
-                    }
+                for (value, at) in other.first.place.distinct.iter().zip(&other.distinct_rows) {
+                    keep_first(&mut first.first.place.distinct, &mut first.distinct_rows, MAX_DISTINCT, *at, value);
                 }
-                first.places.extend(other.places);
-                first.places.truncate(MAX_PLACES);
+                for (place, at) in other.places.iter().zip(&other.place_rows) {
+                    keep_first(&mut first.places, &mut first.place_rows, MAX_PLACES, *at, place);
+                }
                 *known = first;
             }
             None => out.push(book),
@@ -119,6 +134,9 @@ pub fn merge(books: impl IntoIterator<Item = RowErrors>) -> Vec<RowErrors> {
         if e.first.place.distinct.len() < 2 {
             e.first.place.distinct.clear(); // `value` says it already
         }
+        // Only needed to join books.
+        e.place_rows.clear();
+        e.distinct_rows.clear();
     }
     out
 }
@@ -150,6 +168,23 @@ mod tests {
         assert_eq!((all[0].count, all[0].first.place.row, all[0].first.place.count), (3, Some(50), Some(3)));
         assert_eq!(all[0].first.place.distinct, ["y", "x"]);
         assert_eq!(all[0].places.len(), 3);
+    }
+
+    #[test]
+    fn what_is_told_does_not_depend_on_how_rows_were_cut_into_units() {
+        let rows: Vec<(u64, String)> = (0..300).map(|i| ((i * 7919) % 1000, format!("v{}", i % 40))).collect();
+        let told = |units: usize| {
+            let mut books: Vec<ErrorBook> = (0..units).map(|_| ErrorBook::default()).collect();
+            for (i, (row, value)) in rows.iter().enumerate() {
+                books[i % units].add(bad(0, *row, value, false), || error(*row));
+            }
+            merge(books.into_iter().flat_map(ErrorBook::into_errors))
+        };
+        let one = told(1);
+        assert_eq!((one[0].count, one[0].first.place.distinct.len(), one[0].places.len()), (300, MAX_DISTINCT, MAX_PLACES));
+        for units in [2, 3, 7] {
+            assert_eq!(told(units), one, "{units} units");
+        }
     }
 
     #[test]

@@ -171,6 +171,7 @@ impl Gatherer<'_> {
         if rows.len() + kept > u32::MAX as usize {
             return Err(Error::internal("a unit of more than 2^32 rows"));
         }
+        let start = rows.len();
         rows.begin_piece(object, first_row, taken.clone());
         match &taken {
             None => rows.times.extend_from_slice(&times.us),
@@ -181,7 +182,7 @@ impl Gatherer<'_> {
         }
         for (slot, (_, column)) in rows.payload.iter_mut().zip(payload) {
             self.out.counts.precision_truncated += column.truncated;
-            slot.pieces.push(column.array);
+            slot.push(column.array, start)?;
         }
         Ok(())
     }

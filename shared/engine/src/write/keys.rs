@@ -141,7 +141,7 @@ impl Tuples {
             return Cow::Borrowed(&keys[one]);
         }
         let of_tuple: Vec<&Vec<u32>> = self.columns.iter().map(|c| &keys[*c]).collect();
-        let rows = of_tuple.first().map_or(0, |c| c.len());
+        let rows = keys.first().map_or(0, Vec::len);
         let mut out = Vec::with_capacity(rows);
         let mut tuple = vec![0u32; of_tuple.len()];
         let mut last = None;

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use timelake_model::inventory::ExistingFile;
 use timelake_model::plan::{WorkUnit, WritePlan, touches};
 use timelake_model::receipt::UnitReceipt;
-use timelake_model::request::OnSourceConflict;
+use timelake_model::request::{Ambiguous, OnSourceConflict, RowOptions};
 use timelake_model::{AttemptId, Error, Reason, Result, TimestampUs};
 use tokio::runtime::Handle;
 
@@ -136,7 +136,13 @@ fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather:
         _ => None,
     };
     let shown = |object: u32| inventory.objects[object as usize].object.shown.clone();
-    order::Dedup { rows, policy, version, shown: &shown }.run(&mut sorted, &mut gathered.counts, &mut gathered.errors, &codes)?;
+    let hint = conflict_hint(task.reading.options, gathered.counts.precision_truncated);
+    order::Dedup { rows, policy, version, shown: &shown, hint: &hint }.run(
+        &mut sorted,
+        &mut gathered.counts,
+        &mut gathered.errors,
+        &codes,
+    )?;
     drop(codes);
 
     let files: Vec<ExistingFile> = task.existing.iter().filter(|f| touches(&task.unit.window, f.time)).cloned().collect();
@@ -157,6 +163,18 @@ fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather:
     let ranks = rows.series.ranks(&rows.keys);
     let sorted = order::sort(&codes, &ranks, &rows.times, Some(&survivors));
     Ok(sorted.rows.into_iter().map(|(_, row)| row).collect())
+}
+
+/// Two rows of one key can be of our own making: then that is the thing to look at first.
+fn conflict_hint(options: &RowOptions, truncated: u64) -> String {
+    let mut hint = String::from("choose which one counts: --on-source-conflict first, last or newest");
+    if options.ambiguous != Ambiguous::Error {
+        hint.push_str("; in the hour that the clock repeats, --ambiguous gives both passes the same times, so rows of one pass would be lost: load that hour from a source with offsets");
+    }
+    if truncated > 0 {
+        hint.push_str("; times that differ only below a microsecond become equal");
+    }
+    hint
 }
 
 fn meet_existing(

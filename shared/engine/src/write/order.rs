@@ -56,6 +56,8 @@ pub struct Dedup<'a> {
     /// For `newest`: index into the unit's payload.
     pub version: Option<usize>,
     pub shown: &'a dyn Fn(u32) -> String,
+    /// How to mend a conflict.
+    pub hint: &'a str,
 }
 
 impl Dedup<'_> {
@@ -108,7 +110,7 @@ impl Dedup<'_> {
                         Reason::InSourceConflict,
                         format!("{file} row {number} and {other} row {other_number} have the same key {key} and different values"),
                     )
-                    .hint("choose which one counts: --on-source-conflict first, last or newest")
+                    .hint(self.hint)
                     .at(|p| {
                         p.file = Some(file);
                         p.row = Some(number);

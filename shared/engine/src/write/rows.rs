@@ -3,7 +3,7 @@
 
 use super::keys::{KeyColumn, Tuples, internal};
 use crate::hash::cells_equal;
-use arrow::array::ArrayRef;
+use arrow::array::{Array, ArrayRef, MutableArrayData, make_array};
 use arrow::buffer::BooleanBuffer;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use timelake_model::inventory::TableState;
@@ -20,11 +20,53 @@ struct Origin {
     start: u32,
 }
 
-/// A column of the table that is no key and not the time: kept as read.
+/// A column of the table that is no key and not the time: kept in pieces, as read.
 pub struct Payload {
     /// Index into the table's columns.
     pub column: usize,
     pub pieces: Vec<ArrayRef>,
+    /// Row of the unit at which each piece starts.
+    starts: Vec<u32>,
+}
+
+/// Pieces below this are copied to their exact size (a reader's arrays have room for a whole batch) and joined
+/// with their neighbours: a source of many tiny row groups must not take a batch's memory for each.
+const SMALL_PIECE_ROWS: usize = 1 << 15;
+
+impl Payload {
+    fn new(column: usize) -> Self {
+        Payload { column, pieces: vec![], starts: vec![] }
+    }
+
+    /// Appends rows; `start` is the unit's number of rows before them.
+    pub fn push(&mut self, array: ArrayRef, start: usize) -> Result<()> {
+        let small = array.len() < SMALL_PIECE_ROWS;
+        self.pieces.push(if small { copied(&array) } else { array });
+        self.starts.push(start as u32);
+        // Joined while the last is at least half as long as the one before: each row is copied a few times in all.
+        while let [.., before, last] = &self.pieces[..] {
+            if before.len() + last.len() > SMALL_PIECE_ROWS || last.len() * 2 < before.len() {
+                break;
+            }
+            let joined = arrow::compute::concat(&[before.as_ref(), last.as_ref()]).map_err(internal)?;
+            self.pieces.truncate(self.pieces.len() - 2);
+            self.pieces.push(joined);
+            self.starts.pop();
+        }
+        Ok(())
+    }
+
+    fn cell(&self, row: u32) -> (&ArrayRef, usize) {
+        let piece = self.starts.partition_point(|start| *start <= row) - 1;
+        (&self.pieces[piece], (row - self.starts[piece]) as usize)
+    }
+}
+
+fn copied(array: &ArrayRef) -> ArrayRef {
+    let data = array.to_data();
+    let mut exact = MutableArrayData::new(vec![&data], false, array.len());
+    exact.extend(0, 0, array.len());
+    make_array(exact.freeze())
 }
 
 pub struct UnitRows {
@@ -92,7 +134,7 @@ impl UnitRows {
         let KeyLayout { key_columns, series, identity, same_key } = KeyLayout::new(table)?;
         let payload = (0..table.columns.len())
             .filter(|i| table.columns[*i].name != table.contract.time_column && !key_columns.contains(i))
-            .map(|column| Payload { column, pieces: vec![] })
+            .map(Payload::new)
             .collect();
         Ok(UnitRows {
             times: vec![],
@@ -121,15 +163,11 @@ impl UnitRows {
         self.origins.push(Origin { object, first_row, taken, start: self.times.len() as u32 });
     }
 
-    fn piece_of(&self, row: u32) -> (usize, usize) {
-        let piece = self.origins.partition_point(|o| o.start <= row) - 1;
-        (piece, (row - self.origins[piece].start) as usize)
-    }
-
     /// Object index and 1-based data row of a row of the unit.
     pub fn place(&self, row: u32) -> (u32, u64) {
-        let (piece, offset) = self.piece_of(row);
+        let piece = self.origins.partition_point(|o| o.start <= row) - 1;
         let origin = &self.origins[piece];
+        let offset = (row - origin.start) as usize;
         let in_batch = match &origin.taken {
             None => offset,
             Some(mask) => mask.set_indices().nth(offset).unwrap_or(offset),
@@ -138,15 +176,16 @@ impl UnitRows {
     }
 
     pub fn payload_cell(&self, payload: usize, row: u32) -> (&ArrayRef, usize) {
-        let (piece, offset) = self.piece_of(row);
-        (&self.payload[payload].pieces[piece], offset)
+        self.payload[payload].cell(row)
     }
 
     /// Do two rows of the same identity and time hold the same values?
     pub fn rows_equal(&self, a: u32, b: u32) -> bool {
-        let ((pa, ia), (pb, ib)) = (self.piece_of(a), self.piece_of(b));
-        self.codes.iter().all(|c| c[a as usize] == c[b as usize])
-            && self.payload.iter().all(|p| cells_equal(&p.pieces[pa], ia, &p.pieces[pb], ib))
+        let same_cell = |p: &Payload| {
+            let ((left, i), (right, j)) = (p.cell(a), p.cell(b));
+            cells_equal(left, i, right, j)
+        };
+        self.codes.iter().all(|c| c[a as usize] == c[b as usize]) && self.payload.iter().all(same_cell)
     }
 
     /// `x @ 2024-05-01T00:01:00Z`: the identity of a row in words.
@@ -187,6 +226,23 @@ pub fn compose(outer: Option<&BooleanBuffer>, len: usize, inner: &BooleanBuffer)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_small_pieces_take_the_memory_of_their_rows() {
+        use arrow::array::Int64Array;
+        let mut payload = Payload::new(0);
+        for row in 0..20_000i64 {
+            let mut builder = Int64Array::builder(1 << 16);
+            builder.append_value(row);
+            payload.push(std::sync::Arc::new(builder.finish()), row as usize).unwrap();
+        }
+        let bytes: usize = payload.pieces.iter().map(|p| p.get_array_memory_size()).sum();
+        assert!(bytes < 20_000 * 8 * 2 + 10_000, "{bytes} bytes for 20,000 numbers");
+        for row in [0u32, 1, 9_999, 19_999] {
+            let (piece, at) = payload.cell(row);
+            assert_eq!(cell_text(piece, at).unwrap(), row.to_string());
+        }
+    }
 
     #[test]
     fn masks_compose() {

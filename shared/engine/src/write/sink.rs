@@ -68,7 +68,7 @@ pub fn storage_error(path: &str, error: &dyn std::error::Error) -> Error {
             .hint("free some space and run the same command: what is done is kept")
             .at(|p| p.file = Some(path.to_string()));
     }
-    Error::unavailable(Reason::StorageUnavailable, format!("cannot write {path}: {text}"))
+    Error::unavailable(Reason::StorageUnavailable, format!("{path}: {text}"))
         .hint("check the folder's permissions and the disk, then run the same command")
         .at(|p| p.file = Some(path.to_string()))
 }

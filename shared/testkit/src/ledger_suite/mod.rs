@@ -112,6 +112,7 @@ pub fn job_record(name: &str, table_uuid: &str, age_s: i64) -> JobRecord {
         error: None,
         created,
         updated: created,
+        version: 0,
     }
 }
 

@@ -24,7 +24,7 @@ pub async fn jobs_are_listed_newest_first_and_by_table(f: &Fixture) {
 
 pub async fn a_job_changes_only_from_the_expected_generation(f: &Fixture) {
     let first = job_record("a", "t", 0);
-    assert!(!f.ledger.update_job(1, &first).await.unwrap(), "an update does not make a job");
+    assert_eq!(f.ledger.update_job(1, &first).await.unwrap(), None, "an update does not make a job");
     assert_eq!(f.ledger.job(&first.job).await.unwrap(), None);
     f.ledger.put_job(&first).await.unwrap();
     let second = JobRecord {
@@ -33,12 +33,15 @@ pub async fn a_job_changes_only_from_the_expected_generation(f: &Fixture) {
         error: Some(Error::conflict(Reason::CountsDisagree, "no").at(|p| p.row = Some(3))),
         ..first.clone()
     };
-    assert!(f.ledger.update_job(1, &second).await.unwrap());
-    assert!(!f.second.update_job(1, &JobRecord { state: State::Cancelled, ..first.clone() }).await.unwrap());
-    assert_eq!(f.second.job(&first.job).await.unwrap(), Some(second.clone()));
-    let same_generation = JobRecord { state: State::Published, updated: TimestampUs(START.0 + 1), ..second };
-    assert!(f.second.update_job(2, &same_generation).await.unwrap());
-    assert_eq!(f.ledger.jobs(Some("t")).await.unwrap(), [same_generation]);
+    let stored = f.ledger.update_job(1, &second).await.unwrap().unwrap();
+    assert_eq!(stored, JobRecord { version: 1, ..second.clone() });
+    assert_eq!(f.second.update_job(1, &JobRecord { state: State::Cancelled, ..first.clone() }).await.unwrap(), None);
+    assert_eq!(f.second.job(&first.job).await.unwrap(), Some(stored.clone()));
+    assert_eq!(f.second.update_job(2, &second).await.unwrap(), None, "changed since it was read");
+    let same_generation = JobRecord { state: State::Published, updated: TimestampUs(START.0 + 1), ..stored };
+    let stored = f.second.update_job(2, &same_generation).await.unwrap().unwrap();
+    assert_eq!(stored, JobRecord { version: 2, ..same_generation });
+    assert_eq!(f.ledger.jobs(Some("t")).await.unwrap(), [stored]);
 }
 
 pub async fn a_group_is_written_only_if_absent(f: &Fixture) {
