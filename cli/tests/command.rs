@@ -12,7 +12,16 @@ fn texts(output: &Output) -> (String, String, i32) {
 
 #[test]
 fn help_and_version_are_answers() {
-    for words in [&["--help"][..], &["--version"], &["backfill", "--help"], &["backfill", "list", "--help"], &["--json", "--help"]] {
+    for words in [
+        &["--help"][..],
+        &["--version"],
+        &["backfill", "--help"],
+        &["backfill", "list", "--help"],
+        &["--json", "--help"],
+        &["help"],
+        &["backfill", "help"],
+        &["table", "help", "list"],
+    ] {
         let (stdout, stderr, code) = texts(&timelake(words));
         assert_eq!((code, stderr.as_str()), (0, ""), "{words:?}");
         assert!(stdout.contains("timelake"), "{words:?}");
@@ -25,6 +34,8 @@ fn misspelt_words_are_guessed() {
     for (words, guess) in [
         (&["backfill", "iot.sensor", "--fromm", "x"][..], "--from"),
         (&["backfill", "lst"], "timelake backfill list"),
+        (&["backfill", "pubish", "x"], "timelake backfill publish"),
+        (&["backfill", "iot/s", "--from", "x"], "iot.s"),
         (&["backfill", "iot.s", "--from", "x", "--ambiguous", "latter"], "later"),
         (&["tabel"], "table"),
         (&["table", "shw", "iot.s"], "show"),
@@ -41,6 +52,7 @@ fn with_json_every_refusal_is_one_object_on_stdout() {
     for words in [
         &["backfill", "iot.sensor", "--fromm", "x", "--json"][..],
         &["--json", "backfill", "lst"],
+        &["--json", "backfill", "pubish", "x"],
         &["--json", "backfill", "iot.sensor"],
         &["--json", "tabel"],
         &["--json", "backfill"],
@@ -54,4 +66,27 @@ fn with_json_every_refusal_is_one_object_on_stdout() {
         assert_eq!(value["error"]["kind"], "invalid", "{words:?}");
         assert!(value["error"]["hint"].is_string(), "{words:?}");
     }
+}
+
+#[test]
+fn a_request_that_cannot_be_met_leaves_no_lake() {
+    let lake = std::env::temp_dir().join(format!("timelake-no-lake-{}", std::process::id()));
+    let path = lake.display().to_string();
+    let create = |columns, partition| {
+        let words = ["--lake", &path, "table", "create", "iot.s", "--time-column", "ts", "--series-key", "d", "--columns", columns];
+        texts(&timelake(&words.into_iter().chain(["--partition", partition]).collect::<Vec<_>>()))
+    };
+    for (columns, partition, part) in [
+        ("ts:timestampz,d:string", "day(ts)", "did you mean timestamptz?"),
+        ("ts:timestamptz,d:decimal(40,2)", "day(ts)", "at most 38"),
+        ("ts:timestamptz,e:string", "day(ts)", "key column"),
+        ("ts:timestamptz,d:string", "week(ts)", "--partition"),
+    ] {
+        let (stdout, stderr, code) = create(columns, partition);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{columns} {partition}");
+        assert!(stderr.contains(part), "{columns} {partition}: {stderr}");
+        assert!(!lake.exists(), "{columns} {partition}");
+    }
+    let (_, stderr, code) = texts(&timelake(&["--lake", &path, "backfill", "iot.s", "--from", "x"]));
+    assert_eq!((code, lake.exists()), (2, false), "{stderr}");
 }
