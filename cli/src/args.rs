@@ -218,7 +218,7 @@ pub struct LoadArgs {
     /// Load again although the job is published
     #[arg(long, help_heading = "Run")]
     pub again: bool,
-    /// Start although an unfinished job of an older version of this source exists
+    /// Give up the unfinished job of an older version of this source, and start anew
     #[arg(long, help_heading = "Run")]
     pub new: bool,
     /// Threads that write [default: all cores]

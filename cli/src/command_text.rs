@@ -1,13 +1,33 @@
 //! A request as it is typed: the command that made a job, so that it can be read, copied and run again. Takes the
 //! stored request; gives one word list with only what differs from the defaults.
 
-use crate::output::quoted;
+use crate::output::{Layout, quoted};
+use console::measure_text_width;
 use serde::Serialize;
 use timelake_model::BackfillRequest;
 use timelake_model::request::{OnSourceConflict, RowOptions};
 
+/// The whole command. Where it does not fit beside `label_chars` of label, it goes on in the next line as a shell reads it.
+pub fn command(request: &BackfillRequest, lake: &str, label_chars: usize, layout: Layout) -> String {
+    const INDENT_AND_GAP: usize = 4;
+    const GOES_ON: &str = " \\";
+    let room = layout.width.map_or(usize::MAX, |width| width.saturating_sub(label_chars + INDENT_AND_GAP + GOES_ON.len()));
+    let mut words = words(request);
+    if !lake.is_empty() {
+        words.push(lake.trim().into());
+    }
+    let mut lines = vec!["timelake backfill".to_string()];
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if measure_text_width(line) + 1 + measure_text_width(&word) <= room => line.push_str(&format!(" {word}")),
+            _ => lines.push(word),
+        }
+    }
+    lines.join(&format!("{GOES_ON}\n"))
+}
+
 /// The words after `timelake backfill`. Options of the run (`--threads`, `--memory`, ...) change no row and are left out.
-pub fn words(request: &BackfillRequest) -> Vec<String> {
+fn words(request: &BackfillRequest) -> Vec<String> {
     // Destructured so that a new option cannot be forgotten here.
     let RowOptions {
         from,
@@ -103,6 +123,16 @@ mod tests {
             let first = request(typed.split_whitespace().map(String::from).collect());
             assert_eq!(request(words(&first)), first, "{typed}");
         }
+    }
+
+    #[test]
+    fn a_long_command_goes_on_as_a_shell_reads_it() {
+        let rows = RowOptions { from: vec!["a b".into(), "x".repeat(30)], tz: Some("Europe/Berlin".into()), ..RowOptions::default() };
+        let request = BackfillRequest { table: "iot.sensor".into(), rows, run: Default::default() };
+        let narrow = command(&request, " --lake ./l", 7, Layout { width: Some(60), color: false });
+        let x = "x".repeat(30);
+        assert_eq!(narrow, format!("timelake backfill iot.sensor --from 'a b' \\\n{x} --tz \\\nEurope/Berlin --lake ./l"));
+        assert!(!command(&request, "", 7, Layout::default()).contains('\n'));
     }
 
     #[test]

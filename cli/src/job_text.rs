@@ -88,7 +88,7 @@ pub fn status(status: &JobStatus, layout: Layout, again: &Again) -> String {
     fields
         .add("table", job.table.clone())
         .add("window", window(&job.window))
-        .add("command", format!("timelake backfill {}{}", command_text::words(&job.request).join(" "), again.lake))
+        .add("command", command_text::command(&job.request, &again.lake, "updated".len(), layout))
         .add("made", format!("{} UTC", minute(job.created)))
         .add("updated", format!("{} UTC", minute(job.updated)));
     out.push_str(&fields.render(2, layout));

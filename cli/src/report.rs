@@ -62,10 +62,10 @@ pub fn nothing_to_do(m: &RunManifest, published: TimestampUs, layout: Layout) ->
 pub fn full(m: &RunManifest, record: &JobRecord, layout: Layout, again: &Again) -> String {
     let mut out = head(m, layout);
     let mut fields = Fields::default();
-    fields.add("command", format!("timelake backfill {}{}", command_text::words(&record.request).join(" "), again.lake));
+    fields.add("command", command_text::command(&record.request, &again.lake, "read amplification".len(), layout));
     fields.append(overview(m, 0));
     fields
-        .add("as of", instant(m.as_of))
+        .add("as of", format!("{} UTC", instant(m.as_of)))
         .add(
             "plan",
             format!("{}, at most {} rows each, hash {}", counted(m.plan.units, "unit"), number(m.plan.unit_rows_limit), m.plan.hash),
