@@ -69,9 +69,6 @@ impl Console {
             alive
         });
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        if style == Style::Bar {
-            bar.set_draw_target(ProgressDrawTarget::stderr());
-        }
         Console { style, verbose, shared, bar, _alive: alive }
     }
 
@@ -108,10 +105,13 @@ impl Progress for Console {
         self.shared.counter(step).store(0, Ordering::Relaxed);
         *self.shared.lock() = Some(Running { step, rows_total: rows, started: Instant::now() });
         if self.style == Style::Bar {
+            // Nothing is drawn until all of it is that of the new step.
+            self.bar.set_draw_target(ProgressDrawTarget::hidden());
             self.bar.set_style(bar_style(rows.is_some_and(|rows| rows > 0)));
             self.bar.set_message(step.name());
             self.bar.set_length(rows.unwrap_or(0));
             self.bar.reset();
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
             self.bar.enable_steady_tick(REDRAW_INTERVAL);
         }
     }

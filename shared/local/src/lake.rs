@@ -141,7 +141,10 @@ impl Lake {
         let (units, done) = kept.groups.iter().fold((0, 0), |(units, done), g| (units + g.units, done + g.units_done));
         let message = match units {
             0 => format!("job {job} stopped as asked, before anything was written"),
-            _ => format!("job {job} stopped as asked; {done} of {units} units are kept, with {} rows written", kept.counts.rows_written),
+            _ => format!(
+                "job {job} stopped as asked; {done} of {units} units are kept, with {} rows written",
+                grouped(kept.counts.rows_written)
+            ),
         };
         Err(Error { message, ..error }.at(|p| p.job = Some(job.to_string())))
     }
@@ -334,6 +337,11 @@ impl Lake {
 
 fn wrong_state(job: &JobRecord, what: &str) -> Error {
     Error::conflict(Reason::WrongState, format!("job {} is {}: {what}", job.job, job.state)).at(|p| p.job = Some(job.job.to_string()))
+}
+
+/// `14,000,000`
+fn grouped(n: u64) -> String {
+    if n < 1000 { n.to_string() } else { format!("{},{:03}", grouped(n / 1000), n % 1000) }
 }
 
 /// A job whose branch is gone cannot go on; its command starts it anew.
