@@ -23,7 +23,8 @@ Examples:
   timelake table create iot.sensor --time-column ts --series-key device_id \\
       --columns 'ts:timestamptz,device_id:string,value:double'
   timelake backfill iot.sensor --from export/ --tz Europe/Berlin
-  timelake backfill list";
+  timelake backfill list
+  timelake table list";
 
 const BACKFILL_EXAMPLES: &str = "\
 Examples:
@@ -70,7 +71,7 @@ pub enum Command {
         disable_help_subcommand = true
     )]
     Backfill(Box<BackfillArgs>),
-    /// Makes tables, shows them, and reads or sets their contract
+    /// Makes tables, lists and shows them, and reads or sets their contract
     #[command(disable_help_subcommand = true)]
     Table {
         #[command(subcommand)]
@@ -217,7 +218,7 @@ pub struct LoadArgs {
     /// Load again although the job is published
     #[arg(long, help_heading = "Run")]
     pub again: bool,
-    /// Start although an unfinished job of an older version of this source exists
+    /// Give up the unfinished job of an older version of this source, and start anew
     #[arg(long, help_heading = "Run")]
     pub new: bool,
     /// Threads that write [default: all cores]
@@ -236,6 +237,8 @@ pub enum TableVerb {
         after_help = CREATE_EXAMPLES
     )]
     Create(Box<CreateArgs>),
+    /// Lists the lake's tables
+    List,
     /// Shows a table: columns, contract, size, refs and locks
     Show {
         /// `namespace.table`

@@ -1,6 +1,6 @@
 //! Errors on stderr for people, on stdout as one object with `--json`. Also turns clap's complaints into our error.
 
-use crate::output::{Fields, Layout, Paint, counted, number, wrapped};
+use crate::output::{Fields, Layout, Paint, counted, number, shortened, wrapped};
 use clap::error::{ContextKind, ContextValue};
 use timelake_model::{Error, Place, Reason};
 
@@ -54,7 +54,7 @@ pub fn place(place: &Place) -> Fields {
         table,
     } = place;
     let plain = |n: &Option<u64>| n.map(number);
-    let list = |words: &Vec<String>| (!words.is_empty()).then(|| words.join(", "));
+    let list = |words: &Vec<String>| (!words.is_empty()).then(|| few(words));
     let lines: [(&str, Option<String>); 25] = [
         ("option", option.clone()),
         ("table", table.clone()),
@@ -89,6 +89,15 @@ pub fn place(place: &Place) -> Fields {
         }
     }
     fields
+}
+
+/// The first few, each cut when long; how many more there are. A single line of a terminal holds them as a rule.
+fn few(words: &[String]) -> String {
+    const MOST_WORDS: usize = 5;
+    const LONGEST_WORD_CHARS: usize = 40;
+    let shown: Vec<String> = words.iter().take(MOST_WORDS).map(|word| shortened(&visible(word), LONGEST_WORD_CHARS)).collect();
+    let more = words.len().saturating_sub(MOST_WORDS);
+    if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
 }
 
 /// A value as read, made harmless for a terminal: control characters are escaped, and what is long is cut.
@@ -162,6 +171,14 @@ hint: map another column, or make the column a double
         assert_eq!(for_people(&error, Layout::default()), expected);
         assert!(for_people(&error, Layout { width: None, color: true }).starts_with("\x1b[31;1merror[lossy_conversion]\x1b[0m: "));
         assert_eq!(as_json(&error)["error"]["row"], 1200);
+    }
+
+    #[test]
+    fn of_many_values_a_few_are_shown() {
+        let words: Vec<String> = (0..20).map(|i| format!("{i}.5")).collect();
+        assert_eq!(few(&words), "0.5, 1.5, 2.5, 3.5, 4.5 and 15 more");
+        assert_eq!(few(&words[..2]), "0.5, 1.5");
+        assert!(few(&vec!["x".repeat(500); 20]).len() < 230);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! `backfill list`, `status` and `validate` for people.
 
-use crate::error_text;
-use crate::output::{Fields, Grid, Layout, Paint, counted, left, minute, number, right, size, window, wrapped};
-use crate::report::{Again, section, state_paint};
+use crate::output::{Fields, Grid, Layout, Paint, counted, left, minute, number, right, shortened, size, window};
+use crate::report::{Again, next, next_lines, section, state_paint};
+use crate::{command_text, error_text};
+use console::measure_text_width;
+use std::collections::BTreeSet;
 use timelake_local::{JobStatus, JobSummary};
 use timelake_model::ledger::UnitState;
 use timelake_model::verdict::Verdict;
@@ -10,31 +12,68 @@ use timelake_model::verdict::Verdict;
 /// More units than this are counted, not printed; failed ones come first.
 const MOST_UNITS: usize = 100;
 
+/// On a terminal too narrow for all columns ids are cut to a beginning that names the job as well, then table names
+/// are cut; the window goes first, the table and the time of the last change stay.
 pub fn list(jobs: &[JobSummary], layout: Layout) -> String {
     if jobs.is_empty() {
         return "no jobs\n".into();
     }
+    let all = list_grid(jobs, layout, usize::MAX, usize::MAX);
+    let Some(limit) = layout.width.filter(|limit| all.width() > *limit) else { return all.render(0, layout) };
+    let digits = digits_that_differ(jobs);
+    let longest = jobs.iter().map(|job| job.table.chars().count()).max().unwrap_or(0);
+    let narrow = |table_chars| list_grid(jobs, layout, digits, table_chars).render(0, layout);
+    const LEAST_TABLE_CHARS: usize = 12;
+    // Columns that can go are gone when the title no longer has them; then names give way, a letter at a time.
+    (LEAST_TABLE_CHARS.min(longest)..=longest)
+        .rev()
+        .map(narrow)
+        .find(|text| text.lines().all(|line| measure_text_width(line) <= limit) && text.lines().next().is_some_and(|t| t.contains(LAST)))
+        .unwrap_or_else(|| narrow(LEAST_TABLE_CHARS))
+}
+
+const LAST: &str = "UPDATED";
+
+/// `digits`: how many of an id's last part are shown; `table_chars`: how much of a table's name.
+fn list_grid(jobs: &[JobSummary], layout: Layout, digits: usize, table_chars: usize) -> Grid {
     let mut grid = Grid::new(vec![
         left("JOB", 0),
         left("STATE", 0),
-        left("TABLE", 5),
-        left("WINDOW", 2),
+        left("TABLE", 0),
+        left("WINDOW", 4),
         right("UNITS", 3),
-        right("ROWS", 1),
-        left("UPDATED", 4),
+        right("ROWS", 2),
+        left(LAST, 1),
     ]);
     for job in jobs {
         grid.row(vec![
-            job.job.to_string(),
+            beginning(job.job.as_str(), digits),
             layout.paint(&job.state.to_string(), state_paint(job.state)),
-            job.table.clone(),
+            shortened(&job.table, table_chars),
             window(&job.window),
             format!("{}/{}", number(job.units_done), number(job.units)),
             number(job.rows_written),
             minute(job.updated),
         ]);
     }
-    grid.render(0, layout)
+    grid
+}
+
+/// An id up to so many characters of its last part, the hash: every command takes it as well.
+fn beginning(job: &str, digits: usize) -> String {
+    let hash_at = job.rfind('-').map_or(0, |at| at + 1);
+    job.chars().take(hash_at.saturating_add(digits)).collect()
+}
+
+/// The fewest digits, at least four, with which no two of the jobs begin alike.
+fn digits_that_differ(jobs: &[JobSummary]) -> usize {
+    const LEAST: usize = 4;
+    const ALL: usize = 64;
+    let differ = |digits: usize| {
+        let short: BTreeSet<String> = jobs.iter().map(|job| beginning(job.job.as_str(), digits)).collect();
+        short.len() == jobs.len()
+    };
+    (LEAST..ALL).find(|digits| differ(*digits)).unwrap_or(ALL)
 }
 
 pub fn status(status: &JobStatus, layout: Layout, again: &Again) -> String {
@@ -49,7 +88,7 @@ pub fn status(status: &JobStatus, layout: Layout, again: &Again) -> String {
     fields
         .add("table", job.table.clone())
         .add("window", window(&job.window))
-        .add("from", job.request.rows.from.join("\n"))
+        .add("command", command_text::command(&job.request, &again.lake, "updated".len(), layout))
         .add("made", format!("{} UTC", minute(job.created)))
         .add("updated", format!("{} UTC", minute(job.updated)));
     out.push_str(&fields.render(2, layout));
@@ -77,9 +116,8 @@ pub fn status(status: &JobStatus, layout: Layout, again: &Again) -> String {
     if shown.len() > MOST_ERRORS {
         out.push_str(&format!("... and {} (--json has all)\n", counted((shown.len() - MOST_ERRORS) as u64, "more error")));
     }
-    let next = if status.next.is_empty() { again.job("report", &job.job) } else { status.next.clone() };
-    let next = wrapped(&next, layout.width.map(|width| width.saturating_sub(10))).join("\n        ");
-    out.push_str(&format!("\n  {}: {next}\n", layout.paint("next", Paint::Strong)));
+    let error = job.error.as_ref().or_else(|| status.groups.iter().find_map(|group| group.error.as_ref()));
+    out.push_str(&next_lines(&next(job.state, &job.job, error, again), layout));
     out
 }
 

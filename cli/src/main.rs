@@ -2,6 +2,7 @@
 
 mod args;
 mod choices;
+mod command_text;
 mod error_text;
 mod job_text;
 mod output;

@@ -100,10 +100,23 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// `2024-05-01` at midnight, else the instant.
+/// `2024-05-01` at midnight, else `2024-05-01 06:00:00.5`; the reader is told that it is UTC.
 pub fn instant(t: TimestampUs) -> String {
     let text = t.short();
-    text.strip_suffix("T00:00:00Z").map(String::from).unwrap_or(text)
+    if let Some(day) = text.strip_suffix("T00:00:00Z") {
+        return day.to_string();
+    }
+    let text = text.trim_end_matches('Z').replace('T', " ");
+    if text.contains('.') { text.trim_end_matches('0').to_string() } else { text }
+}
+
+/// A list's cell that is too long: `plant_west.measu...`.
+pub fn shortened(text: &str, width: usize) -> String {
+    const DOTS: &str = "...";
+    if text.chars().count() <= width || width <= DOTS.len() {
+        return text.to_string();
+    }
+    text.chars().take(width - DOTS.len()).chain(DOTS.chars()).collect()
 }
 
 /// To the minute, for lists: `2024-05-01 13:05`.
@@ -129,6 +142,9 @@ impl Fields {
     pub fn add(&mut self, name: &str, value: impl Into<String>) -> &mut Self {
         self.0.push((name.into(), value.into()));
         self
+    }
+    pub fn append(&mut self, other: Fields) {
+        self.0.extend(other.0);
     }
     /// Values are broken at blanks to fit the terminal.
     pub fn render(&self, indent: usize, layout: Layout) -> String {
@@ -181,13 +197,16 @@ impl Grid {
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
+    /// How wide it is when no column is left out.
+    pub fn width(&self) -> usize {
+        self.widths().iter().map(|wide| wide + 2).sum::<usize>().saturating_sub(2)
+    }
+    fn widths(&self) -> Vec<usize> {
+        let of = |i: usize| self.rows.iter().filter_map(move |row| row.get(i)).map(|cell| measure_text_width(cell));
+        self.columns.iter().enumerate().map(|(i, column)| of(i).chain([column.title.len()]).max().unwrap_or(0)).collect()
+    }
     pub fn render(&self, indent: usize, layout: Layout) -> String {
-        let wide: Vec<usize> = (0..self.columns.len())
-            .map(|i| {
-                let cells = self.rows.iter().filter_map(|row| row.get(i));
-                cells.map(|cell| measure_text_width(cell)).chain([self.columns[i].title.len()]).max().unwrap_or(0)
-            })
-            .collect();
+        let wide = self.widths();
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
         if let Some(limit) = layout.width {
             while indent + shown.iter().map(|i| wide[*i] + 2).sum::<usize>() > limit + 2 {
@@ -216,6 +235,12 @@ impl Grid {
 pub fn padded(text: &str, width: usize, align: Align) -> String {
     let blanks = " ".repeat(width.saturating_sub(measure_text_width(text)));
     if align == Align::Left { format!("{text}{blanks}") } else { format!("{blanks}{text}") }
+}
+
+/// A word as a shell takes it back.
+pub fn quoted(text: &str) -> String {
+    let is_plain = !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "/._-+:@%,=".contains(c));
+    if is_plain { text.to_string() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// Breaks prose at blanks so that lines fit; words are never cut.
@@ -258,7 +283,9 @@ mod tests {
     fn times_are_as_short_as_they_can_be() {
         let t = |text: &str| TimestampUs::parse_bound(text, "", false).unwrap();
         assert_eq!(instant(t("2024-05-01")), "2024-05-01");
-        assert_eq!(instant(t("2024-05-01T06:00Z")), "2024-05-01T06:00:00Z");
+        assert_eq!(instant(t("2024-05-01T06:00Z")), "2024-05-01 06:00:00");
+        assert_eq!(instant(t("2024-05-01T06:00:00.500Z")), "2024-05-01 06:00:00.5");
+        assert_eq!(instant(t("1969-12-31T23:59:59.999999Z")), "1969-12-31 23:59:59.999999");
         assert_eq!(minute(t("2024-05-01T06:07:08Z")), "2024-05-01 06:07");
         assert_eq!(window(&Window { start: None, end: Some(t("2024-05-01")) }), "begin .. 2024-05-01");
     }
@@ -273,6 +300,21 @@ mod tests {
         assert_eq!(render(Some(24)), render(None));
         assert_eq!(render(Some(23)), "  JOB   ROWS\n  a        1\n  bcd  1,000\n");
         assert_eq!(render(Some(3)), "  JOB\n  a\n  bcd\n");
+    }
+
+    #[test]
+    fn long_names_are_cut_and_say_so() {
+        assert_eq!(shortened("plant_west.measurements", 16), "plant_west.me...");
+        assert_eq!(shortened("iot.sensor", 10), "iot.sensor");
+        assert_eq!(shortened("iot.sensor", 2), "iot.sensor");
+    }
+
+    #[test]
+    fn words_come_back_as_a_shell_takes_them() {
+        assert_eq!(quoted("./lake-2"), "./lake-2");
+        assert_eq!(quoted("my lake's"), "'my lake'\\''s'");
+        assert_eq!(quoted("ts=time,q="), "ts=time,q=");
+        assert_eq!(quoted(""), "''");
     }
 
     #[test]

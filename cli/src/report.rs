@@ -1,16 +1,19 @@
 //! The run manifest for people: a summary after a run, everything on `report`. Takes the manifest, gives text;
 //! the row counts stand as a sum that can be checked by eye.
 
-use crate::error_text;
 use crate::output::{
-    Align, Fields, Grid, Layout, Paint, counted, duration, instant, left, number, padded, rate, right, size, window, wrapped,
+    Align, Fields, Grid, Layout, Paint, counted, duration, instant, left, minute, number, padded, rate, right, size, window, wrapped,
 };
-use timelake_model::Counts;
-use timelake_model::ledger::State;
+use crate::{command_text, error_text};
+use timelake_local::needs_new_plan;
+use timelake_model::ledger::{JobRecord, State};
 use timelake_model::manifest::RunManifest;
+use timelake_model::{Counts, Error, JobId, TimestampUs};
 
 /// More lines of one kind than this are counted, not printed.
 const MOST_LINES: usize = 20;
+/// Of warnings, a summary shows fewer: it is the rows that are to be seen.
+const MOST_WARNINGS_OF_A_SUMMARY: usize = 5;
 /// From here on the plan reads so much twice that a person should know.
 const NOTABLE_READ_AMPLIFICATION: f64 = 2.0;
 
@@ -27,22 +30,42 @@ impl Again {
     }
 }
 
+/// What only the run itself knows.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ThisRun {
+    /// Rows it read: fewer than the job's when it went on with an earlier run's work.
+    pub rows_read: u64,
+}
+
 /// What a finished `backfill`, `resume`, `publish` or `cancel` prints.
-pub fn summary(m: &RunManifest, layout: Layout, again: &Again) -> String {
+pub fn summary(m: &RunManifest, run: &ThisRun, layout: Layout, again: &Again) -> String {
     let mut out = head(m, layout);
-    out.push_str(&overview(m).render(2, layout));
+    out.push_str(&overview(m, run.rows_read).render(2, layout));
     out.push('\n');
-    out.push_str(&rows(&m.counts, layout));
-    out.push_str(&tail(m, layout, again));
+    out.push_str(&rows(m, layout));
+    out.push_str(&warnings(m, MOST_WARNINGS_OF_A_SUMMARY, layout));
+    out.push_str(&next_lines(&next(m.state, &m.job, m.error.as_ref(), again), layout));
+    out
+}
+
+/// What a run prints that found its job published: it did nothing, so there are no rows to account for.
+pub fn nothing_to_do(m: &RunManifest, published: TimestampUs, layout: Layout) -> String {
+    let mut out = format!("{} by an earlier run\n", head(m, layout).trim_end());
+    let mut fields = Fields::default();
+    fields.add("table", m.table.clone()).add("published", format!("{} UTC", minute(published)));
+    out.push_str(&fields.render(2, layout));
+    out.push_str(&next_lines(&["nothing changed; --again loads the source again".into()], layout));
     out
 }
 
 /// What `report JOB` prints.
-pub fn full(m: &RunManifest, layout: Layout, again: &Again) -> String {
+pub fn full(m: &RunManifest, record: &JobRecord, layout: Layout, again: &Again) -> String {
     let mut out = head(m, layout);
-    let mut fields = overview(m);
+    let mut fields = Fields::default();
+    fields.add("command", command_text::command(&record.request, &again.lake, "read amplification".len(), layout));
+    fields.append(overview(m, 0));
     fields
-        .add("as of", instant(m.as_of))
+        .add("as of", format!("{} UTC", instant(m.as_of)))
         .add(
             "plan",
             format!("{}, at most {} rows each, hash {}", counted(m.plan.units, "unit"), number(m.plan.unit_rows_limit), m.plan.hash),
@@ -54,7 +77,10 @@ pub fn full(m: &RunManifest, layout: Layout, again: &Again) -> String {
     }
     out.push_str(&fields.render(2, layout));
     out.push('\n');
-    out.push_str(&rows(&m.counts, layout));
+    if let Some(error) = standing_error(m, layout) {
+        out.push_str(&format!("{error}\n"));
+    }
+    out.push_str(&rows(m, layout));
     out.push_str(&removed_files(&m.counts, layout));
     out.push_str(&cells(&m.counts, layout));
     out.push_str(&steps(m, layout));
@@ -68,18 +94,16 @@ pub fn full(m: &RunManifest, layout: Layout, again: &Again) -> String {
         let ranges: Vec<String> = m.rollup_ranges.iter().map(window).collect();
         section(&mut out, "changed ranges", [(counted(ranges.len() as u64, "range"), some_of(&ranges))].into_iter(), layout);
     }
-    out.push_str(&tail(m, layout, again));
+    out.push_str(&warnings(m, MOST_LINES, layout));
+    if !m.state.is_published() {
+        out.push_str(&next_lines(&next(m.state, &m.job, m.error.as_ref(), again), layout));
+    }
     out
 }
 
 fn head(m: &RunManifest, layout: Layout) -> String {
     let generation = if m.generation > 1 { format!(" (generation {})", m.generation) } else { String::new() };
-    let already = if m.already_published { ", by an earlier run: nothing changed" } else { "" };
-    format!(
-        "{}  {}{generation}{already}\n",
-        layout.paint(m.job.as_str(), Paint::Strong),
-        layout.paint(&m.state.to_string(), state_paint(m.state))
-    )
+    format!("{}  {}{generation}\n", layout.paint(m.job.as_str(), Paint::Strong), layout.paint(&m.state.to_string(), state_paint(m.state)))
 }
 
 pub fn state_paint(state: State) -> Paint {
@@ -91,16 +115,17 @@ pub fn state_paint(state: State) -> Paint {
     }
 }
 
-fn overview(m: &RunManifest) -> Fields {
+/// `rows_of_run`: what the run that is summed up has read, for its rate; 0 when that is not known.
+fn overview(m: &RunManifest, rows_of_run: u64) -> Fields {
     let mut fields = Fields::default();
     fields.add("table", m.table.clone());
     let mut window_text = window(&m.window);
     if m.window.end.is_some() {
-        window_text.push_str(" (UTC, end not included)");
+        window_text.push_str(" UTC (end not included)");
     }
     fields.add("window", window_text);
     if let Some((first, last)) = m.time_range {
-        fields.add("written times", format!("{} .. {}", first.short(), last.short()));
+        fields.add("written times", format!("{} .. {} UTC", instant(first), instant(last)));
     }
     let pruned = match m.source.row_groups_pruned {
         0 => String::new(),
@@ -115,10 +140,12 @@ fn overview(m: &RunManifest) -> Fields {
         1 => format!(", {}", size(m.written.bytes)),
         _ => format!(", {} ({} to {})", size(m.written.bytes), size(m.written.smallest_file_bytes), size(m.written.largest_file_bytes)),
     };
-    fields.add("written", format!("{} in {}{sizes}", counted(m.written.files, "file"), counted(m.written.partitions, "partition")));
+    let unseen = if m.written.files > 0 && is_unpublished(m.state) { "; not published" } else { "" };
+    fields.add("written", format!("{} in {}{sizes}{unseen}", counted(m.written.files, "file"), counted(m.written.partitions, "partition")));
     let seconds: f64 = m.steps.iter().map(|step| step.seconds).sum();
     if seconds > 0.0 {
-        fields.add("time", format!("{}, {}", duration(seconds), rate(m.counts.rows_read as f64 / seconds)));
+        let rate = if rows_of_run > 0 { format!(", {}", rate(rows_of_run as f64 / seconds)) } else { String::new() };
+        fields.add("time", format!("{}{rate}", duration(seconds)));
     }
     if m.plan.read_amplification > 0.0 {
         let note = if m.plan.read_amplification >= NOTABLE_READ_AMPLIFICATION {
@@ -131,11 +158,21 @@ fn overview(m: &RunManifest) -> Fields {
     fields
 }
 
+/// No reader sees its rows.
+fn is_unpublished(state: State) -> bool {
+    !state.is_published() && state != State::RolledBack
+}
+
 /// The first conservation equation as a sum: what became of each row, and below the line all that were read.
-fn rows(counts: &Counts, layout: Layout) -> String {
+fn rows(m: &RunManifest, layout: Layout) -> String {
+    let counts = &m.counts;
+    let written = match counts.rows_written {
+        n if n > 0 && is_unpublished(m.state) => "not published".to_string(),
+        _ => String::new(),
+    };
     let part = |n: u64, words: &str| if n > 0 { format!("{} {words}", number(n)) } else { String::new() };
     let lines = [
-        ("written", counts.rows_written, part(counts.rows_replacing, "replace an existing row")),
+        ("written", counts.rows_written, if written.is_empty() { part(counts.rows_replacing, "replace an existing row") } else { written }),
         ("kept existing", counts.kept_existing, part(counts.kept_existing_different, "had other values and were not taken")),
         ("duplicates collapsed", counts.duplicates_collapsed, String::new()),
         ("conflicts in the source", counts.in_source_conflicts, String::new()),
@@ -271,46 +308,57 @@ fn some_of(words: &[String]) -> String {
     if words.len() > MOST_WORDS { format!("{shown} and {} more", number((words.len() - MOST_WORDS) as u64)) } else { shown }
 }
 
-/// Warnings and what to do next.
-fn tail(m: &RunManifest, layout: Layout, again: &Again) -> String {
+/// At most `most` of them; the rest is counted.
+fn warnings(m: &RunManifest, most: usize, layout: Layout) -> String {
+    const LABEL: &str = "warning";
+    let mut lines: Vec<String> = m.warnings.iter().take(most).cloned().collect();
+    if m.warnings.len() > most {
+        lines.push(format!("and {} (--json has all)", counted((m.warnings.len() - most) as u64, "more warning")));
+    }
+    let room = layout.width.map(|width| width.saturating_sub(LABEL.len() + 4));
     let mut out = String::new();
-    let mut say = |label: &str, paint: Paint, text: &str| {
-        let room = layout.width.map(|width| width.saturating_sub(label.len() + 4));
-        for (i, line) in wrapped(text, room).iter().enumerate() {
-            let start = if i == 0 { format!("{}: ", layout.paint(label, paint)) } else { " ".repeat(label.len() + 2) };
-            out.push_str(&format!("  {start}{line}\n"));
+    for line in lines {
+        for (i, part) in wrapped(&line, room).iter().enumerate() {
+            let start = if i == 0 { format!("{}: ", layout.paint(LABEL, Paint::Waiting)) } else { " ".repeat(LABEL.len() + 2) };
+            out.push_str(&format!("  {start}{part}\n"));
         }
-    };
-    for warning in m.warnings.iter().take(MOST_LINES) {
-        say("warning", Paint::Waiting, warning);
-    }
-    if m.warnings.len() > MOST_LINES {
-        say("warning", Paint::Waiting, &format!("and {} more (--json has all)", m.warnings.len() - MOST_LINES));
-    }
-    for (i, line) in next(m, again).iter().enumerate() {
-        // Never broken: what stands here is copied into a shell.
-        let start = if i == 0 { format!("{}: ", layout.paint("next", Paint::Strong)) } else { " ".repeat(6) };
-        out.push_str(&format!("  {start}{line}\n"));
     }
     if out.is_empty() { out } else { format!("\n{out}") }
 }
 
-/// One thing to do per line.
-fn next(m: &RunManifest, again: &Again) -> Vec<String> {
-    match m.state {
-        State::Staged | State::Validating if m.error.is_none() => vec![again.job("publish", &m.job)],
-        State::Published | State::Refreshed if m.already_published => vec!["nothing to do; --again loads the source again".into()],
-        State::Published | State::Refreshed => vec![again.job("report", &m.job)],
-        State::Hold => vec![
-            format!("{}   (when the cause is mended)", again.job("resume", &m.job)),
-            format!("{}   (to give it up)", again.job("cancel", &m.job)),
-        ],
-        State::Rejected => vec!["nothing was published; mend the source or the options, then run it again".into()],
-        State::Cancelled => vec!["nothing is left of it; the same command starts anew".into()],
+/// Never broken: what stands here is copied into a shell.
+pub fn next_lines(lines: &[String], layout: Layout) -> String {
+    let mut out = String::new();
+    for (i, line) in lines.iter().enumerate() {
+        let start = if i == 0 { format!("\n  {}: ", layout.paint("next", Paint::Strong)) } else { " ".repeat(8) };
+        out.push_str(&format!("{start}{line}\n"));
+    }
+    out
+}
+
+/// What to do about a job that stands like this, one thing per line.
+pub fn next(state: State, job: &JobId, error: Option<&Error>, again: &Again) -> Vec<String> {
+    let command = |verb| again.job(verb, job);
+    match state {
+        State::Staged | State::Validating if error.is_none() => vec![command("publish")],
+        State::Published | State::Refreshed => vec![command("report")],
+        State::Hold if error.is_some_and(needs_new_plan) => {
+            vec![command("cancel"), "then its command again, which makes a new plan".into()]
+        }
+        State::Hold => {
+            vec![format!("{}   (when the cause is mended)", command("resume")), format!("{}   (to give it up)", command("cancel"))]
+        }
+        State::Rejected => {
+            vec!["nothing was published; mend the source or the options, run it again".into(), FILES_STAY.into()]
+        }
+        State::Cancelled => vec!["nothing was published; the same command starts anew".into(), FILES_STAY.into()],
         State::RolledBack => vec!["the table is as it was before; the same command loads again".into()],
-        State::Planning | State::Landing | State::Writing | State::Staged | State::Validating => vec![again.job("resume", &m.job)],
+        State::Planning | State::Landing | State::Writing | State::Staged | State::Validating => vec![command("resume")],
     }
 }
+
+/// No command removes them yet, and nothing shall say that they are gone.
+const FILES_STAY: &str = "(files it had written stay on disk; no table refers to them)";
 
 /// Exit code of a run that gave a manifest: HOLD and REJECTED are no success.
 pub fn exit_code(m: &RunManifest) -> u8 {

@@ -4,6 +4,7 @@
 
 use crate::args::{ContractArgs, CreateArgs, JOB_VERBS, LoadArgs};
 use crate::choices::nearest;
+use std::ffi::OsString;
 use std::path::Path;
 use timelake_engine::tables::{ContractChange, CreateTable};
 use timelake_local::BackfillOptions;
@@ -30,11 +31,42 @@ pub fn table_name(text: &str) -> Result<String> {
     Err(match nearest(text, &JOB_VERBS) {
         Some(verb) => error(format!("there is no command `backfill {text}`, and a table's name holds a dot"))
             .hint(format!("did you mean `timelake backfill {verb}`?")),
-        None => error(format!("{text} is not a table name: it has no namespace")).hint(format!(
-            "write the namespace before a dot, for example iot.{}",
-            if text.is_empty() { "sensor" } else { text.trim_matches('.') }
-        )),
+        None => error(format!("{text} is not a table name: it has no namespace"))
+            .hint(format!("write the namespace before a dot, for example {}", example_name(text))),
     })
+}
+
+/// What was typed with its separators made dots, in a namespace if it has none.
+fn example_name(text: &str) -> String {
+    let parts: Vec<&str> = text.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '-')).filter(|part| !part.is_empty()).collect();
+    match parts[..] {
+        [] => "iot.sensor".into(),
+        [table] => format!("iot.{table}"),
+        _ => parts.join("."),
+    }
+}
+
+/// The first word after `backfill` that is neither a table nor a verb: what clap says about the words after it would
+/// miss the point.
+pub fn misspelt_verb(words: &[String]) -> Option<Error> {
+    let at = words.iter().position(|word| word == "backfill")?;
+    let word = words.get(at + 1).filter(|word| !word.starts_with('-') && !JOB_VERBS.contains(&word.as_str()))?;
+    let error = table_name(word).err()?;
+    nearest(word, &JOB_VERBS).map(|_| error)
+}
+
+/// `timelake help`, `timelake backfill help list`: the same as `--help` of the words without it.
+pub fn with_help(words: Vec<OsString>) -> Vec<OsString> {
+    let is = |at: usize, word: &str| words.get(at).is_some_and(|w| w == word);
+    let at = match (is(1, "help"), is(1, "backfill") || is(1, "table"), is(2, "help")) {
+        (true, ..) => 1,
+        (_, true, true) => 2,
+        _ => return words,
+    };
+    let mut out = words;
+    out.remove(at);
+    out.push("--help".into());
+    out
 }
 
 /// A lake is a folder here; other kinds are named by a prefix.
@@ -296,9 +328,30 @@ mod tests {
         assert_eq!((option.as_deref(), message.contains("backfill lst")), (Some("TABLE"), true));
         assert!(table_name("lst").unwrap_err().hint.unwrap().contains("timelake backfill list"));
         assert!(table_name("sensor").unwrap_err().hint.unwrap().contains("iot.sensor"));
-        for bad in ["", ".", "a.", ".a", "a..b"] {
+        assert!(table_name("iot/s").unwrap_err().hint.unwrap().ends_with("for example iot.s"));
+        assert!(table_name("").unwrap_err().hint.unwrap().ends_with("for example iot.sensor"));
+        for bad in ["", ".", "a.", ".a", "a..b", "iot/s"] {
             assert!(table_name(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn misspelt_verbs_are_told_from_tables() {
+        let guess = |words: &str| misspelt_verb(&words.split(' ').map(String::from).collect::<Vec<_>>()).and_then(|e| e.hint);
+        assert!(guess("timelake backfill pubish iot-s-1").unwrap().contains("timelake backfill publish"));
+        assert_eq!(guess("timelake backfill publish"), None);
+        assert_eq!(guess("timelake backfill iot.sensor x"), None);
+        assert_eq!(guess("timelake backfill --fromm x"), None);
+    }
+
+    #[test]
+    fn help_is_a_word_too() {
+        let asked =
+            |words: &str| with_help(words.split(' ').map(OsString::from).collect()).join(std::ffi::OsStr::new(" ")).into_string().unwrap();
+        assert_eq!(asked("timelake help"), "timelake --help");
+        assert_eq!(asked("timelake help table"), "timelake table --help");
+        assert_eq!(asked("timelake backfill help list"), "timelake backfill list --help");
+        assert_eq!(asked("timelake backfill iot.help --from help"), "timelake backfill iot.help --from help");
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! progress, notes and errors on stderr. With `--json` stdout holds exactly one object, whatever happens.
 
 use crate::args::{BackfillArgs, Cli, Command, DEFAULT_LAKE, JobVerb, LAKE_VARIABLE, OutputArgs, TableVerb};
-use crate::output::Layout;
+use crate::output::{Layout, quoted};
 use crate::progress::{Console, LogWriter, Style};
-use crate::report::Again;
+use crate::report::{Again, ThisRun};
 use crate::{error_text, job_text, report, resolve, signals, table_text};
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -14,12 +14,12 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use timelake_engine::progress::StopFlag;
-use timelake_engine::tables::TableInfo;
+use timelake_engine::tables::{TableInfo, check_create};
 use timelake_local::Lake;
 use timelake_model::ledger::State;
 use timelake_model::manifest::RunManifest;
 use timelake_model::verdict::Verdict;
-use timelake_model::{Error, Result};
+use timelake_model::{Error, Result, TimestampUs};
 use tracing_subscriber::filter::LevelFilter;
 
 const REJECTED: u8 = 4;
@@ -33,6 +33,7 @@ pub struct Answer {
 }
 
 pub fn main(words: Vec<OsString>) -> ExitCode {
+    let words = resolve::with_help(words);
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) => return refused(&error, &words),
@@ -61,12 +62,18 @@ fn defect() -> Error {
 /// Help and version are answers, all else is a bad request.
 fn refused(error: &clap::Error, words: &[OsString]) -> ExitCode {
     let is_answer = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    if !is_answer && words.iter().any(|word| word == "--json") {
-        let error = error_text::from_clap(error);
+    let texts: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let misspelt = resolve::misspelt_verb(&texts).filter(|_| !is_answer);
+    if !is_answer && texts.iter().any(|word| word == "--json") {
+        let error = misspelt.unwrap_or_else(|| error_text::from_clap(error));
         return match write_stdout(&json(&error_text::as_json(&error))) {
             Ok(()) => ExitCode::from(error.exit_code()),
             Err(error) => ExitCode::from(error.exit_code()),
         };
+    }
+    if let Some(error) = misspelt {
+        write_stderr(&error_text::for_people(&error, Layout::default()));
+        return ExitCode::from(error.exit_code());
     }
     // A closed pipe is no failure of `--help | head`.
     let _ = error.print();
@@ -125,8 +132,13 @@ impl Settings {
         Answer { stdout: if self.json { json(value) } else { text(self.stdout) }, ..Default::default() }
     }
 
-    pub fn manifest(&self, m: &RunManifest) -> Answer {
-        let mut answer = self.data(m, |layout| report::summary(m, layout, &self.again));
+    /// A run that found its job published, and when that was.
+    fn nothing_to_do(&self, m: &RunManifest, published: TimestampUs) -> Answer {
+        self.data(m, |layout| report::nothing_to_do(m, published, layout))
+    }
+
+    pub fn manifest(&self, m: &RunManifest, run: &ThisRun) -> Answer {
+        let mut answer = self.data(m, |layout| report::summary(m, run, layout, &self.again));
         answer.exit_code = report::exit_code(m);
         if !self.json {
             answer.stderr = report::standing_error(m, self.stderr).unwrap_or_default();
@@ -136,7 +148,7 @@ impl Settings {
 
     /// Cancel asks for CANCELLED; a job that was published first is told as a conflict.
     pub fn cancelled(&self, m: &RunManifest) -> Answer {
-        let mut answer = self.data(m, |layout| report::summary(m, layout, &self.again));
+        let mut answer = self.data(m, |layout| report::summary(m, &ThisRun::default(), layout, &self.again));
         if m.state != State::Cancelled {
             answer.exit_code = REJECTED;
             if !self.json {
@@ -183,8 +195,9 @@ fn execute(cli: Cli, settings: &Settings) -> Result<Answer> {
                 }
                 None => {
                     let (request, options) = resolve::backfill_request(&args.load, available_threads)?;
-                    let manifest = Lake::open(folder, false)?.backfill(&request, &options, console.as_ref(), &stop).await?;
-                    Ok(settings.manifest(&manifest))
+                    let lake = Lake::open(folder, false)?;
+                    let manifest = lake.backfill(&request, &options, console.as_ref(), &stop).await?;
+                    ran(&manifest, settings, &lake, &console).await
                 }
             },
         }
@@ -211,7 +224,13 @@ async fn table(verb: &TableVerb, settings: &Settings, open: &(dyn Fn(bool) -> Re
     Ok(match verb {
         TableVerb::Create(create) => {
             let create = resolve::create_table(create)?;
+            // A request that cannot be met leaves no lake behind.
+            check_create(&create)?;
             settings.table(&open(true)?.create_table(&create).await?, table_text::table)
+        }
+        TableVerb::List => {
+            let tables = open(false)?.list_tables().await?;
+            settings.data(&serde_json::json!({ "tables": tables }), |layout| table_text::list(&tables, layout))
         }
         TableVerb::Show { table } => settings.table(&open(false)?.show_table(&resolve::table_name(table)?).await?, table_text::table),
         TableVerb::Contract(contract) => {
@@ -238,14 +257,23 @@ async fn job(verb: &JobVerb, settings: &Settings, lake: &Lake, console: &Console
             settings.data(&status, |layout| job_text::status(&status, layout, &settings.again))
         }
         JobVerb::Report(job) => {
-            let manifest = lake.report(&job.job).await?;
-            settings.data(&manifest, |layout| report::full(&manifest, layout, &settings.again))
+            let (manifest, record) = (lake.report(&job.job).await?, lake.record(&job.job).await?);
+            settings.data(&manifest, |layout| report::full(&manifest, &record, layout, &settings.again))
         }
-        JobVerb::Resume(job) => settings.manifest(&lake.resume(&job.job, console, stop).await?),
-        JobVerb::Publish(job) => settings.manifest(&lake.publish(&job.job, console, stop).await?),
+        JobVerb::Resume(job) => ran(&lake.resume(&job.job, console, stop).await?, settings, lake, console).await?,
+        JobVerb::Publish(job) => ran(&lake.publish(&job.job, console, stop).await?, settings, lake, console).await?,
         JobVerb::Cancel(job) => settings.cancelled(&lake.cancel(&job.job).await?),
         JobVerb::Validate { job, verify } => settings.verdict(&lake.validate(&job.job, verify.is_some(), console, stop).await?),
     })
+}
+
+/// How a run that came to an end is told.
+async fn ran(manifest: &RunManifest, settings: &Settings, lake: &Lake, console: &Console) -> Result<Answer> {
+    if manifest.already_published {
+        let record = lake.record(manifest.job.as_str()).await?;
+        return Ok(settings.nothing_to_do(manifest, record.updated));
+    }
+    Ok(settings.manifest(manifest, &ThisRun { rows_read: console.rows_read() }))
 }
 
 fn log_to(console: &Arc<Console>, settings: &Settings) {
@@ -270,12 +298,6 @@ fn json(value: &impl Serialize) -> String {
     }
 }
 
-/// A path as a shell takes it back.
-fn quoted(text: &str) -> String {
-    let is_plain = !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "/._-+:@%".contains(c));
-    if is_plain { text.to_string() } else { format!("'{}'", text.replace('\'', "'\\''")) }
-}
-
 /// A reader that went away (`| head`) is no failure; a full disk is.
 fn write_stdout(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
@@ -291,16 +313,4 @@ fn write_stdout(text: &str) -> Result<()> {
 fn write_stderr(text: &str) {
     // Where stderr is closed nobody can be told.
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_come_back_as_a_shell_takes_them() {
-        assert_eq!(quoted("./lake-2"), "./lake-2");
-        assert_eq!(quoted("my lake's"), "'my lake'\\''s'");
-        assert_eq!(quoted(""), "''");
-    }
 }

@@ -1,8 +1,33 @@
 //! `table create`, `show` and `contract` for people.
 
-use crate::output::{Fields, Grid, Layout, Paint, counted, left, minute, right, size};
+use crate::output::{Fields, Grid, Layout, Paint, counted, left, minute, number, right, size};
 use crate::report::section;
-use timelake_engine::tables::{SortColumn, TableInfo};
+use timelake_engine::tables::{SortColumn, TableInfo, TableSummary};
+
+pub fn list(tables: &[TableSummary], layout: Layout) -> String {
+    if tables.is_empty() {
+        return "no tables\n".into();
+    }
+    let mut grid =
+        Grid::new(vec![left("TABLE", 0), right("ROWS", 0), right("FILES", 3), right("SIZE", 2), left("CONTRACT", 4), left("UPDATED", 1)]);
+    let known = |n: Option<u64>, text: fn(u64) -> String| n.map_or("-".into(), text);
+    for table in tables {
+        let contract = match (&table.error, table.contract) {
+            (Some(error), _) => error.reason.to_string(),
+            (None, true) => "yes".into(),
+            (None, false) => "no".into(),
+        };
+        grid.row(vec![
+            table.name.clone(),
+            known(table.rows, number),
+            known(table.files, number),
+            known(table.bytes, size),
+            contract,
+            table.snapshot_at.map_or("-".into(), minute),
+        ]);
+    }
+    grid.render(0, layout)
+}
 
 pub fn table(info: &TableInfo, layout: Layout) -> String {
     let mut out = format!("{}\n", layout.paint(&info.name, Paint::Strong));
@@ -10,6 +35,7 @@ pub fn table(info: &TableInfo, layout: Layout) -> String {
     let partition: Vec<String> = info.partition.iter().map(|field| partition_text(&field.transform, &field.column)).collect();
     fields
         .add("location", info.location.clone())
+        .add("metadata", info.metadata_location.clone().unwrap_or_else(|| "none".into()))
         .add("uuid", info.uuid.clone())
         .add("format", format!("Iceberg v{}", info.format_version))
         .add("partition", if partition.is_empty() { "none".into() } else { partition.join(", ") })

@@ -2,13 +2,13 @@
 
 use crate::args::Cli;
 use crate::output::Layout;
-use crate::report::Again;
+use crate::report::{Again, ThisRun};
 use crate::run::Settings;
 use crate::{job_text, report, table_text};
 use clap::{CommandFactory, Parser};
 use serde_json::json;
 use std::collections::BTreeSet;
-use timelake_engine::tables::{RefInfo, SnapshotInfo, SortColumn, TableInfo};
+use timelake_engine::tables::{RefInfo, SnapshotInfo, SortColumn, TableInfo, TableSummary};
 use timelake_local::{JobStatus, JobSummary, UnitStatus};
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitState};
 use timelake_model::manifest::RunManifest;
@@ -42,6 +42,7 @@ fn help_of_every_command() {
         "backfill publish",
         "table",
         "table create",
+        "table list",
         "table show",
         "table contract",
     ] {
@@ -121,29 +122,87 @@ fn rejected() -> RunManifest {
 
 #[test]
 fn summaries() {
-    insta::assert_snapshot!("summary_published", report::summary(&published(), NARROW, &again()));
-    insta::assert_snapshot!("summary_rejected", report::summary(&rejected(), NARROW, &again()));
+    insta::assert_snapshot!("summary_published", summary(&published(), NARROW));
+    insta::assert_snapshot!("summary_rejected", summary(&rejected(), NARROW));
+    insta::assert_snapshot!("nothing_to_do", report::nothing_to_do(&published(), time("2026-12-01T09:04:12Z"), NARROW));
     insta::assert_snapshot!("standing_error_rejected", report::standing_error(&rejected(), NARROW).unwrap());
-    insta::assert_snapshot!("report_narrow", report::full(&rejected(), NARROW, &again()));
-    insta::assert_snapshot!("report_piped", report::full(&published(), PIPED, &again()));
+    insta::assert_snapshot!("report_narrow", report::full(&rejected(), &record(State::Rejected), NARROW, &again()));
+    insta::assert_snapshot!("report_piped", report::full(&published(), &record(State::Published), PIPED, &again()));
+}
+
+fn summary(m: &RunManifest, layout: Layout) -> String {
+    report::summary(m, &ThisRun { rows_read: 20_100_000 }, layout, &again())
+}
+
+fn record(state: State) -> JobRecord {
+    JobRecord {
+        job: JobId("iot-sensor-3f9a1c5be07d".into()),
+        generation: 1,
+        table: "iot.sensor".into(),
+        table_uuid: "u".into(),
+        request_hash: "h".into(),
+        request: serde_json::from_value(json!({"table": "iot.sensor", "rows": {
+            "from": ["export/", "late.parquet"], "map": ["ts=time", "quality="], "tz": "Europe/Berlin", "on_source_conflict": "first"}}))
+        .unwrap(),
+        as_of: time("2026-12-01"),
+        window: days("2024-01-01", "2024-07-01"),
+        state,
+        error: Some(lossy()),
+        created: time("2026-12-01T09:00Z"),
+        updated: time("2026-12-01T09:04Z"),
+        version: 0,
+    }
+}
+
+#[test]
+fn a_report_never_sends_to_itself_and_says_why_a_job_stands() {
+    let text = report::full(&published(), &record(State::Published), PIPED, &again());
+    assert!(!text.contains("next:"), "{text}");
+    let text = report::full(&rejected(), &record(State::Rejected), PIPED, &again());
+    assert!(text.contains("error[lossy_conversion]") && text.contains("hint: "), "{text}");
+    assert!(text.contains("timelake backfill iot.sensor --from export/ late.parquet --map ts=time,quality= --tz Europe/Berlin"), "{text}");
+}
+
+#[test]
+fn of_many_warnings_a_summary_shows_a_few() {
+    let mut m = published();
+    m.warnings = (0..9).map(|i| format!("column c{i} is in no file")).collect();
+    let text = summary(&m, NARROW);
+    assert!(text.contains("c4 is in") && !text.contains("c5 is in") && text.contains("and 4 more warnings"), "{text}");
+    let text = report::full(&m, &record(State::Published), NARROW, &again());
+    assert!(text.contains("c8 is in"), "{text}");
+}
+
+#[test]
+fn a_rate_is_that_of_this_run() {
+    let of = |rows_read| report::summary(&published(), &ThisRun { rows_read }, PIPED, &again());
+    assert!(of(3_851_000).contains("3.9 s, 1.00 M rows/s"), "{}", of(3_851_000));
+    assert!(!of(0).contains("rows/s"));
 }
 
 #[test]
 fn what_to_do_next_fits_the_state() {
     let lake = Again { lake: " --lake 'my lake'".into() };
-    let next = |state, already_published| {
+    let next = |state, error: Option<Error>| {
         let mut m = published();
-        (m.state, m.already_published) = (state, already_published);
-        let text = report::summary(&m, PIPED, &lake);
+        (m.state, m.error) = (state, error);
+        let text = report::summary(&m, &ThisRun::default(), PIPED, &lake);
         text.split_once("  next: ").unwrap().1.trim_end().to_string()
     };
-    assert_eq!(next(State::Staged, false), "timelake backfill publish iot-sensor-3f9a1c5be07d --lake 'my lake'");
-    assert!(next(State::Hold, false).contains("timelake backfill resume iot-sensor-3f9a1c5be07d --lake 'my lake'"));
-    assert!(next(State::Hold, false).contains("timelake backfill cancel"));
-    assert!(next(State::Published, true).contains("--again"));
-    assert!(next(State::Published, false).contains("backfill report"));
+    assert_eq!(next(State::Staged, None), "timelake backfill publish iot-sensor-3f9a1c5be07d --lake 'my lake'");
+    assert!(next(State::Hold, None).contains("timelake backfill resume iot-sensor-3f9a1c5be07d --lake 'my lake'"));
+    assert!(next(State::Hold, None).contains("timelake backfill cancel"));
+    for reason in [Reason::TableChanged, Reason::MainSetBack, Reason::SourceChanged] {
+        let text = next(State::Hold, Some(Error::conflict(reason, "").hint("cancel the job and run its command again")));
+        assert!(text.starts_with("timelake backfill cancel") && !text.contains("resume") && text.contains("command again"), "{text}");
+    }
+    assert!(next(State::Hold, Some(Error::conflict(Reason::CommitConflict, ""))).contains("resume"));
+    for state in [State::Cancelled, State::Rejected] {
+        assert!(next(state, None).contains("files it had written stay on disk"), "{state}");
+    }
+    assert!(next(State::Published, None).contains("backfill report"));
     for state in State::ALL {
-        assert!(!next(*state, false).is_empty(), "{state}");
+        assert!(!next(*state, None).is_empty(), "{state}");
     }
 }
 
@@ -157,15 +216,15 @@ fn the_rows_add_up_or_say_that_they_do_not() {
             })
             .collect()
     };
-    let found = numbers(&report::summary(&published(), PIPED, &again()));
+    let found = numbers(&summary(&published(), PIPED));
     assert_eq!(found.len(), 8, "{found:?}");
     assert_eq!(found[..7].iter().sum::<u64>(), found[7]);
     let mut m = published();
     m.counts.rows_read += 1;
-    assert!(report::summary(&m, PIPED, &again()).contains("do not agree: the lines add up to 20,100,000"));
-    assert!(!report::summary(&published(), PIPED, &again()).contains("do not agree"));
+    assert!(summary(&m, PIPED).contains("do not agree: the lines add up to 20,100,000"));
+    assert!(!summary(&published(), PIPED).contains("do not agree"));
     m.counts.skipped_chunk = 1;
-    let found = numbers(&report::summary(&m, PIPED, &again()));
+    let found = numbers(&summary(&m, PIPED));
     assert_eq!((found.len(), found[..8].iter().sum::<u64>()), (9, found[8]));
 }
 
@@ -193,7 +252,7 @@ fn settings(json: bool) -> Settings {
 
 #[test]
 fn with_json_stdout_is_one_object_and_stderr_is_silent() {
-    let answer = settings(true).manifest(&rejected());
+    let answer = settings(true).manifest(&rejected(), &ThisRun::default());
     assert_eq!(answer.stderr, "");
     assert_eq!(answer.exit_code, 3);
     assert_eq!(serde_json::from_str::<RunManifest>(&answer.stdout).unwrap(), rejected());
@@ -208,7 +267,7 @@ fn with_json_stdout_is_one_object_and_stderr_is_silent() {
 
 #[test]
 fn without_json_data_and_errors_have_their_own_streams() {
-    let answer = settings(false).manifest(&rejected());
+    let answer = settings(false).manifest(&rejected(), &ThisRun::default());
     assert!(answer.stdout.contains("REJECTED") && !answer.stdout.contains("error["));
     assert!(answer.stderr.starts_with("error[lossy_conversion]: ") && answer.stderr.contains("also: 2 rows null_in_key in column tag"));
     let failed = settings(false).failed(&lossy());
@@ -259,13 +318,17 @@ fn lists() {
     insta::assert_snapshot!("list_piped", job_text::list(&jobs, PIPED));
     insta::assert_snapshot!("list_120", job_text::list(&jobs, Layout { width: Some(120), color: false }));
     insta::assert_snapshot!("list_80", job_text::list(&jobs, NARROW));
+    for line in job_text::list(&jobs, NARROW).lines() {
+        assert!(line.len() <= 80, "{line}");
+    }
+    insta::assert_snapshot!("list_80_usual", job_text::list(&jobs[..1], NARROW));
     assert_eq!(job_text::list(&[], NARROW), "no jobs\n");
 }
 
 #[test]
 fn status_by_group_and_unit() {
     let job = JobId("iot-sensor-3f9a1c5be07d".into());
-    let mut group = GroupRecord::new(job.clone(), 1, GroupName::all(), 1);
+    let mut group = GroupRecord::new(job, 1, GroupName::all(), 1);
     (group.state, group.round, group.error) = (State::Hold, 2, Some(lossy()));
     let unit = |unit, state, rows, error: Option<Error>| UnitStatus {
         group: "all".into(),
@@ -280,21 +343,7 @@ fn status_by_group_and_unit() {
         error,
     };
     let mut status = JobStatus {
-        job: JobRecord {
-            job,
-            generation: 1,
-            table: "iot.sensor".into(),
-            table_uuid: "u".into(),
-            request_hash: "h".into(),
-            request: serde_json::from_value(json!({"table": "iot.sensor", "rows": {"from": ["export/", "late.parquet"]}})).unwrap(),
-            as_of: time("2026-12-01"),
-            window: days("2024-01-01", "2024-07-01"),
-            state: State::Hold,
-            error: Some(lossy()),
-            created: time("2026-12-01T09:00Z"),
-            updated: time("2026-12-01T09:04Z"),
-            version: 0,
-        },
+        job: record(State::Hold),
         groups: vec![group],
         units: vec![
             unit(0, UnitState::Done, 998_412, None),
@@ -320,6 +369,7 @@ fn tables_and_verdicts() {
         name: "iot.sensor".into(),
         uuid: "0b0f4b7e-6f0a-4b6e-9d2b-3a7d0c1e2f34".into(),
         location: "file:///data/lake/warehouse/iot/sensor".into(),
+        metadata_location: Some("file:///data/lake/warehouse/iot/sensor/metadata/00001-5b0e.metadata.json".into()),
         format_version: 2,
         columns: vec![
             column(1, "ts", ColumnType::Timestamptz, true),
@@ -344,6 +394,25 @@ fn tables_and_verdicts() {
         notes: vec!["the table has no rows of 2023".into()],
     };
     insta::assert_snapshot!("table_show", table_text::table(&info, NARROW));
+    let tables = [
+        TableSummary {
+            name: info.name.clone(),
+            rows: info.rows,
+            files: info.files,
+            bytes: info.bytes,
+            contract: true,
+            snapshot_at: Some(time("2026-12-01T09:04Z")),
+            error: None,
+        },
+        TableSummary { name: "iot.bare".into(), ..TableSummary::default() },
+        TableSummary {
+            name: "iot.broken".into(),
+            error: Some(Error::corrupt(Reason::CatalogDamaged, "no metadata")),
+            ..TableSummary::default()
+        },
+    ];
+    insta::assert_snapshot!("table_list", table_text::list(&tables, NARROW));
+    assert_eq!(table_text::list(&[], NARROW), "no tables\n");
     insta::assert_snapshot!("table_contract", table_text::contract(&info, NARROW));
     info.contract = None;
     assert!(table_text::contract(&info, NARROW).contains("timelake table contract iot.sensor"));
@@ -354,8 +423,10 @@ fn tables_and_verdicts() {
 #[test]
 fn nothing_is_wider_than_the_terminal() {
     for text in [
-        report::summary(&published(), NARROW, &again()),
-        report::full(&rejected(), NARROW, &again()),
+        summary(&published(), NARROW),
+        summary(&rejected(), NARROW),
+        report::nothing_to_do(&published(), time("2026-12-01T09:04:12Z"), NARROW),
+        report::full(&rejected(), &record(State::Rejected), NARROW, &again()),
         report::standing_error(&rejected(), NARROW).unwrap(),
     ] {
         for line in text.lines() {
@@ -366,8 +437,8 @@ fn nothing_is_wider_than_the_terminal() {
 
 #[test]
 fn color_changes_no_width() {
-    let colored = report::full(&published(), Layout { width: Some(80), color: true }, &again());
-    assert_eq!(console::strip_ansi_codes(&colored), report::full(&published(), NARROW, &again()));
+    let colored = report::full(&published(), &record(State::Published), Layout { width: Some(80), color: true }, &again());
+    assert_eq!(console::strip_ansi_codes(&colored), report::full(&published(), &record(State::Published), NARROW, &again()));
     assert!(colored.contains("\x1b[32mPUBLISHED\x1b[0m"));
 }
 

@@ -4,7 +4,7 @@
 //! the one empty append `main` starts with, so that no branch ever begins without a parent.
 
 use crate::ports::{Clock, CommitOutcome, TableCatalog};
-use iceberg::spec::{FormatVersion, Schema, SortOrder, TableMetadataBuilder, Transform};
+use iceberg::spec::{FormatVersion, Schema, SortOrder, TableMetadataBuilder, Transform, UnboundPartitionSpec};
 use iceberg::table::Table;
 use iceberg::{NamespaceIdent, TableIdent, TableRequirement, TableUpdate};
 use serde::Serialize;
@@ -13,10 +13,10 @@ use std::time::Duration;
 use timelake_model::contract::{DEFAULT_LATENESS, DEFAULT_UNDO, RETENTION};
 use timelake_model::ids::LOCK_PREFIX;
 use timelake_model::inventory::PartitionField;
-use timelake_model::{Column, Error, Reason, Result, TableContract, TimestampUs};
+use timelake_model::{Column, ColumnType, Error, Reason, Result, TableContract, TimestampUs};
 use timelake_table::commits::{Commit, refs};
 use timelake_table::partition::{fields, parse_partition};
-use timelake_table::schema::{columns, parse_columns, sort_order};
+use timelake_table::schema::{columns, nearest_name, parse_columns, sort_order};
 use timelake_table::snapshot::{empty_append, version_1_refused};
 
 /// Tries of a commit that other commits overtake.
@@ -61,6 +61,8 @@ pub struct TableInfo {
     pub name: String,
     pub uuid: String,
     pub location: String,
+    /// The table's current metadata file: what readers without a catalog open.
+    pub metadata_location: Option<String>,
     pub format_version: u8,
     pub columns: Vec<Column>,
     pub partition: Vec<PartitionField>,
@@ -78,6 +80,23 @@ pub struct TableInfo {
     pub locks: BTreeMap<String, serde_json::Value>,
     /// What a user of this table should know.
     pub notes: Vec<String>,
+}
+
+/// A line of `table list`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct TableSummary {
+    pub name: String,
+    /// From the snapshot's summary; `None` when the writer did not state it.
+    pub rows: Option<u64>,
+    pub files: Option<u64>,
+    pub bytes: Option<u64>,
+    /// It has one, so that it can be loaded into.
+    pub contract: bool,
+    /// When the head of `main` was committed.
+    pub snapshot_at: Option<TimestampUs>,
+    /// Why nothing is known of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Error>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -126,8 +145,21 @@ pub fn parse_name(name: &str) -> Result<TableIdent> {
     Ok(TableIdent::new(namespace, table.to_string()))
 }
 
-/// Makes a table (format version 2) and commits its first, empty snapshot.
-pub async fn create_table(catalog: &dyn TableCatalog, clock: &dyn Clock, request: &CreateTable) -> Result<TableInfo> {
+/// All parts of a new table but its place.
+struct NewTable {
+    ident: TableIdent,
+    schema: Schema,
+    partition: UnboundPartitionSpec,
+    order: SortOrder,
+    properties: HashMap<String, String>,
+}
+
+/// Refuses what cannot become a table, before anything is made for it.
+pub fn check_create(request: &CreateTable) -> Result<()> {
+    new_table(request).map(|_| ())
+}
+
+fn new_table(request: &CreateTable) -> Result<NewTable> {
     let ident = parse_name(&request.name)?;
     let contract = TableContract {
         time_column: request.time_column.clone(),
@@ -149,11 +181,17 @@ pub async fn create_table(catalog: &dyn TableCatalog, clock: &dyn Clock, request
         Some(text) => text.clone(),
         None => format!("day({})", contract.time_column),
     };
-    let spec = parse_partition(&partition, &schema)?;
+    let partition = parse_partition(&partition, &schema)?;
     let mut properties: HashMap<String, String> = contract.to_properties().into_iter().collect();
     properties.insert("write.parquet.compression-codec".into(), "zstd".into());
     let order = sort_order(&schema, &contract)?;
-    let metadata = TableMetadataBuilder::new(schema, spec, order, catalog.default_location(&ident), FormatVersion::V2, properties)
+    Ok(NewTable { ident, schema, partition, order, properties })
+}
+
+/// Makes a table (format version 2) and commits its first, empty snapshot.
+pub async fn create_table(catalog: &dyn TableCatalog, clock: &dyn Clock, request: &CreateTable) -> Result<TableInfo> {
+    let NewTable { ident, schema, partition, order, properties } = new_table(request)?;
+    let metadata = TableMetadataBuilder::new(schema, partition, order, catalog.default_location(&ident), FormatVersion::V2, properties)
         .and_then(TableMetadataBuilder::build)
         .map_err(|e| Error::internal(format!("the new table's metadata is not valid: {e}")))?
         .metadata;
@@ -188,6 +226,82 @@ pub fn new_snapshot_id(clock: &dyn Clock, table: &Table) -> i64 {
 /// 32 random hexadecimal digits, for file names.
 pub fn random_hex(clock: &dyn Clock) -> String {
     format!("{:016x}{:016x}", clock.random(), clock.random())
+}
+
+/// All tables by name. One whose metadata cannot be read is listed with its error: the others are still to be seen.
+pub async fn list_tables(catalog: &dyn TableCatalog) -> Result<Vec<TableSummary>> {
+    let mut out = Vec::new();
+    for ident in catalog.list().await? {
+        out.push(match catalog.load(&ident).await {
+            Ok(table) => summary(&table),
+            Err(error) => TableSummary { name: ident.to_string(), error: Some(error), ..TableSummary::default() },
+        });
+    }
+    Ok(out)
+}
+
+fn summary(table: &Table) -> TableSummary {
+    let metadata = table.metadata();
+    TableSummary {
+        name: table.identifier().to_string(),
+        rows: stated(table, "total-records"),
+        files: stated(table, "total-data-files"),
+        bytes: stated(table, "total-files-size"),
+        contract: matches!(TableContract::from_properties(metadata.properties()), Ok(Some(_))),
+        snapshot_at: metadata.current_snapshot().map(|s| TimestampUs(s.timestamp_ms().saturating_mul(1000))),
+        error: None,
+    }
+}
+
+/// A total of the head of `main`, if its writer stated it.
+fn stated(table: &Table, total: &str) -> Option<u64> {
+    table.metadata().current_snapshot()?.summary().additional_properties.get(total)?.parse().ok()
+}
+
+/// Adds to an error about a table what only the catalog knows: the name that was probably meant, and the columns that
+/// an option or a contract could name.
+pub async fn with_hints(catalog: &dyn TableCatalog, name: &str, error: Error) -> Error {
+    match error.reason {
+        Reason::TableNotFound => with_table_names(catalog, name, error).await,
+        Reason::MissingContract => match loaded_columns(catalog, name).await {
+            Some(columns) => {
+                let hint = format!("state it: timelake table contract {name} {}", contract_example(&columns));
+                error.hint(hint)
+            }
+            None => error,
+        },
+        Reason::InvalidOption if error.place.option.as_deref() == Some("--version-column") && error.hint.is_none() => {
+            let Some(columns) = loaded_columns(catalog, name).await else { return error };
+            let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
+            error.hint(format!("columns of {name}: {}", names.join(", ")))
+        }
+        _ => error,
+    }
+}
+
+async fn with_table_names(catalog: &dyn TableCatalog, name: &str, error: Error) -> Error {
+    // The error at hand matters more than a catalog that cannot be listed.
+    let Ok(idents) = catalog.list().await else { return error };
+    let names: Vec<String> = idents.iter().map(ToString::to_string).collect();
+    if names.is_empty() {
+        return error.hint("this lake has no tables yet: timelake table create makes one");
+    }
+    match nearest_name(name, names.iter().map(String::as_str)) {
+        Some(near) => error.hint(format!("did you mean {near}? timelake table list shows all tables")),
+        None => error.hint("timelake table list shows the tables of this lake; timelake table create makes one"),
+    }
+}
+
+async fn loaded_columns(catalog: &dyn TableCatalog, name: &str) -> Option<Vec<Column>> {
+    let table = catalog.load(&parse_name(name).ok()?).await.ok()?;
+    columns(table.metadata().current_schema()).ok()
+}
+
+/// The options of `table contract` with columns that fit by their types: the first instant, and the first text.
+fn contract_example(columns: &[Column]) -> String {
+    let first = |wanted: ColumnType| columns.iter().find(|c| c.column_type == wanted).map(|c| c.name.as_str());
+    let (time, series) = (first(ColumnType::Timestamptz).unwrap_or("COLUMN"), first(ColumnType::String).unwrap_or("COLUMNS"));
+    format!("--time-column {time} --series-key {series}")
 }
 
 /// Loads a table and says what it is.
@@ -335,12 +449,12 @@ fn info(table: &Table) -> Result<TableInfo> {
     let schema = metadata.current_schema();
     let contract = TableContract::from_properties(metadata.properties())?;
     let snapshot = metadata.current_snapshot();
-    let total = |name: &str| snapshot.and_then(|s| s.summary().additional_properties.get(name)?.parse::<u64>().ok());
     let columns = columns(schema)?;
     Ok(TableInfo {
         name: table.identifier().to_string(),
         uuid: metadata.uuid().to_string(),
         location: metadata.location().to_string(),
+        metadata_location: table.metadata_location().map(str::to_string),
         format_version: metadata.format_version() as u8,
         partition: fields(metadata.default_partition_spec(), schema),
         sort: sort_columns(metadata.default_sort_order(), schema),
@@ -349,9 +463,9 @@ fn info(table: &Table) -> Result<TableInfo> {
             operation: s.summary().operation.as_str().to_string(),
             at: TimestampUs(s.timestamp_ms().saturating_mul(1000)),
         }),
-        rows: total("total-records"),
-        files: total("total-data-files"),
-        bytes: total("total-files-size"),
+        rows: stated(table, "total-records"),
+        files: stated(table, "total-data-files"),
+        bytes: stated(table, "total-files-size"),
         refs: refs(metadata)?
             .into_iter()
             .map(|(name, r)| RefInfo { name, kind: if r.is_branch() { "branch" } else { "tag" }.into(), snapshot: r.snapshot_id })

@@ -2,7 +2,7 @@
 //! that both open the same file, and table metadata as JSON files in the warehouse.
 //!
 //! The file keeps SQLite's rollback journal: a commit is one small transaction, readers never hold it for long, and
-//! the lake stays a folder that can be copied without side files. Waiting for another process is left to SQLite.
+//! the folder has no side files. Waiting for another process is left to SQLite.
 //!
 //! Must never happen: a pointer to a metadata file or manifest list that would not survive a power loss, and a
 //! metadata file deleted after a swap whose outcome is not known.

@@ -10,7 +10,9 @@ use parquet::arrow::ArrowWriter;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use timelake_engine::ports::Clock;
-use timelake_engine::tables::{ContractChange, CreateTable, TableInfo, create_table, set_contract, show_table, start_main};
+use timelake_engine::tables::{
+    ContractChange, CreateTable, TableInfo, create_table, list_tables, set_contract, show_table, start_main, with_hints,
+};
 use timelake_model::inventory::ExistingFile;
 use timelake_model::receipt::ManifestRef;
 use timelake_model::{Kind, TimestampUs, Window};
@@ -311,6 +313,39 @@ async fn a_hash_does_not_depend_on_how_rows_are_split_but_on_every_value() {
     std::fs::remove_file(local_path(&whole[0].path)).unwrap();
     let e = content_hash(&t3, &existing(&whole)).await.unwrap_err();
     assert_eq!((e.kind, e.reason), (Kind::Conflict, Reason::TableChanged), "{e}");
+}
+
+#[tokio::test]
+async fn errors_about_tables_know_the_lakes_names_and_columns() {
+    let (lake, info) = Lake::new().await;
+    let hint = async |name: &str, error: Error| with_hints(&lake.catalog, name, error).await.hint.unwrap_or_default();
+    let missing = || Error::not_found(Reason::TableNotFound, "");
+    assert!(hint("iot.snsor", missing()).await.starts_with("did you mean iot.sensor?"));
+    let far = hint("plant.boiler", missing()).await;
+    assert!(far.contains("timelake table list") && !far.contains("did you mean"), "{far}");
+
+    let version = Error::invalid(Reason::InvalidOption, "").at(|p| p.option = Some("--version-column".into()));
+    assert_eq!(hint("iot.sensor", version).await, "columns of iot.sensor: ts, device_id, value");
+    let other = Error::invalid(Reason::InvalidOption, "").at(|p| p.option = Some("--mode".into()));
+    assert_eq!(hint("iot.sensor", other).await, "");
+
+    let listed = list_tables(&lake.catalog).await.unwrap();
+    assert_eq!((listed.len(), listed[0].name.as_str(), listed[0].rows, listed[0].contract), (1, "iot.sensor", Some(0), true));
+    assert_eq!(listed[0].snapshot_at, info.snapshot.map(|s| s.at));
+
+    let table = lake.table().await;
+    assert_eq!(info.metadata_location.as_deref(), table.metadata_location());
+    let removals: Vec<String> = table.metadata().properties().keys().filter(|k| k.starts_with("timelake.")).cloned().collect();
+    lake.done(&table, Commit { requirements: vec![], updates: vec![TableUpdate::RemoveProperties { removals }] }).await;
+    let bare = hint("iot.sensor", Error::invalid(Reason::MissingContract, "")).await;
+    assert_eq!(bare, "state it: timelake table contract iot.sensor --time-column ts --series-key device_id");
+    assert!(!list_tables(&lake.catalog).await.unwrap()[0].contract);
+
+    // One table that cannot be read does not hide the others.
+    let pointer = lake.table().await.metadata_location().unwrap().to_string();
+    std::fs::remove_file(local_path(&pointer)).unwrap();
+    let listed = list_tables(&lake.catalog).await.unwrap();
+    assert_eq!(listed[0].error.as_ref().map(|e| e.reason), Some(Reason::CatalogDamaged));
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use timelake_engine::open::{self, Earlier};
 use timelake_engine::progress::{Progress, StopFlag};
-use timelake_engine::tables::{self, ContractChange, CreateTable, TableInfo};
+use timelake_engine::tables::{self, ContractChange, CreateTable, TableInfo, TableSummary};
 use timelake_engine::{Engine, cancel, inventory, report, rounds, store, validate};
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitState};
 use timelake_model::manifest::RunManifest;
@@ -115,7 +115,7 @@ impl Lake {
     ) -> Result<RunManifest> {
         let current = std::env::current_dir()
             .map_err(|e| Error::unavailable(Reason::StorageUnavailable, format!("the current folder cannot be read: {e}")))?;
-        let opened = open::open(&self.engine, request, options, &current).await?;
+        let opened = self.hinted(&request.table, open::open(&self.engine, request, options, &current).await).await?;
         if opened.already_published {
             return self.nothing_to_do(&opened.job).await;
         }
@@ -124,7 +124,29 @@ impl Lake {
             progress.note(&format!("job {} goes on (it was {})", opened.job.job, opened.job.state));
         }
         let run = Run { stage_only: request.run.stage_only, resume: opened.resumed, options: &request.run };
-        Runner::new(&self.engine, progress, stop).run(opened.job, opened.table, Some(opened.objects), &run).await
+        let id = opened.job.job.clone();
+        let ran = Runner::new(&self.engine, progress, stop).run(opened.job, opened.table, Some(opened.objects), &run).await;
+        self.with_what_is_kept(&id, ran).await
+    }
+
+    /// An interrupted run says what of it is done, which is not what it has read: units that were cut off are read again.
+    async fn with_what_is_kept(&self, job: &JobId, ran: Result<RunManifest>) -> Result<RunManifest> {
+        let error = match ran {
+            Err(e) if e.reason == Reason::Interrupted => e,
+            other => return other,
+        };
+        // What cannot be counted any more does not hide why the run ended.
+        let Ok(Some(record)) = self.engine.jobs.job(job).await else { return Err(error) };
+        let Ok(kept) = report::manifest(&self.engine, &record).await else { return Err(error) };
+        let (units, done) = kept.groups.iter().fold((0, 0), |(units, done), g| (units + g.units, done + g.units_done));
+        let message = match units {
+            0 => format!("job {job} stopped as asked, before anything was written"),
+            _ => format!(
+                "job {job} stopped as asked; {done} of {units} units are kept, with {} rows written",
+                grouped(kept.counts.rows_written)
+            ),
+        };
+        Err(Error { message, ..error }.at(|p| p.job = Some(job.to_string())))
     }
 
     /// The manifest of a run that found everything published: it read and wrote nothing.
@@ -147,6 +169,9 @@ impl Lake {
     pub async fn publish(&self, job: &str, progress: &dyn Progress, stop: &StopFlag) -> Result<RunManifest> {
         let job = self.job(job).await?;
         if !matches!(job.state, State::Staged | State::Validating | State::Hold | State::Published | State::Refreshed) {
+            if job.state.is_final() {
+                return Err(starts_anew(&job));
+            }
             return Err(wrong_state(&job, "it is not staged").hint(format!("timelake backfill resume {}", job.job)));
         }
         self.go_on(job, Some(false), progress, stop).await
@@ -157,13 +182,15 @@ impl Lake {
             return self.nothing_to_do(&job).await;
         }
         if job.state.is_final() {
-            return Err(wrong_state(&job, "nothing of it is left to go on with").hint("run its command again: it starts over"));
+            return Err(starts_anew(&job));
         }
         let _lock = JobLock::take(&self.jobs, &job.job)?;
         let table = inventory::open_table(&self.engine, &job.table).await?;
         let options = job.request.run.clone();
         let run = Run { stage_only: stage_only.unwrap_or(options.stage_only), resume: true, options: &options };
-        Runner::new(&self.engine, progress, stop).run(job, table, None, &run).await
+        let id = job.job.clone();
+        let ran = Runner::new(&self.engine, progress, stop).run(job, table, None, &run).await;
+        self.with_what_is_kept(&id, ran).await
     }
 
     /// Validates what is staged and says what was checked; publishes nothing.
@@ -202,6 +229,11 @@ impl Lake {
         self.manifest_of(&job).await
     }
 
+    /// The ledger's record of a job: its request, and when it was last changed.
+    pub async fn record(&self, job: &str) -> Result<JobRecord> {
+        self.job(job).await
+    }
+
     /// The manifest from the ledger, with what only the run itself knew (step times, checks).
     async fn manifest_of(&self, job: &JobRecord) -> Result<RunManifest> {
         let mut manifest = report::manifest(&self.engine, job).await?;
@@ -233,6 +265,10 @@ impl Lake {
                 updated: job.updated,
             });
         }
+        if let Some(name) = table.filter(|_| out.is_empty()) {
+            // No jobs, or no such table: only one of them is an answer. Jobs of a table that is gone are listed.
+            self.show_table(name).await?;
+        }
         Ok(out)
     }
 
@@ -259,7 +295,8 @@ impl Lake {
                 });
             }
         }
-        let next = next_step(&job);
+        let error = job.error.as_ref().or_else(|| groups.iter().find_map(|g| g.error.as_ref()));
+        let next = next_step(&job, error);
         Ok(JobStatus { job, groups, units, next })
     }
 
@@ -267,10 +304,20 @@ impl Lake {
         tables::create_table(self.engine.catalog.as_ref(), self.engine.clock.as_ref(), table).await
     }
     pub async fn show_table(&self, name: &str) -> Result<TableInfo> {
-        tables::show_table(self.engine.catalog.as_ref(), name).await
+        self.hinted(name, tables::show_table(self.engine.catalog.as_ref(), name).await).await
+    }
+    pub async fn list_tables(&self) -> Result<Vec<TableSummary>> {
+        tables::list_tables(self.engine.catalog.as_ref()).await
     }
     pub async fn set_contract(&self, name: &str, change: &ContractChange) -> Result<TableInfo> {
-        tables::set_contract(self.engine.catalog.as_ref(), self.engine.clock.as_ref(), name, change).await
+        self.hinted(name, tables::set_contract(self.engine.catalog.as_ref(), self.engine.clock.as_ref(), name, change).await).await
+    }
+
+    async fn hinted<T>(&self, table: &str, result: Result<T>) -> Result<T> {
+        match result {
+            Err(e) => Err(tables::with_hints(self.engine.catalog.as_ref(), table, e).await),
+            done => done,
+        }
     }
 
     /// The job whose id is, or uniquely starts with, `text`.
@@ -304,12 +351,35 @@ fn wrong_state(job: &JobRecord, what: &str) -> Error {
     Error::conflict(Reason::WrongState, format!("job {} is {}: {what}", job.job, job.state)).at(|p| p.job = Some(job.job.to_string()))
 }
 
-fn next_step(job: &JobRecord) -> String {
+/// `14,000,000`
+fn grouped(n: u64) -> String {
+    if n < 1000 { n.to_string() } else { format!("{},{:03}", grouped(n / 1000), n % 1000) }
+}
+
+/// A job whose branch is gone cannot go on; its command starts it anew.
+fn starts_anew(job: &JobRecord) -> Error {
+    wrong_state(job, "its branch is gone, so there is nothing to go on with").hint("run its command again: it starts over")
+}
+
+/// A job that stands on this error cannot go on with the plan it has: only a cancel frees its window for a new one.
+pub fn needs_new_plan(error: &Error) -> bool {
+    match error.reason {
+        Reason::MainSetBack | Reason::BranchMoved | Reason::SourceChanged => true,
+        Reason::TableChanged => error.hint.as_ref().is_none_or(|hint| hint.contains("cancel")),
+        _ => false,
+    }
+}
+
+/// For `--json`; texts for people say the same with the command's own options.
+fn next_step(job: &JobRecord, error: Option<&Error>) -> String {
     let id = &job.job;
     match job.state {
         State::Planning | State::Landing | State::Writing => format!("goes on with its command, or: timelake backfill resume {id}"),
         State::Staged | State::Validating => format!("timelake backfill publish {id}"),
         State::Published | State::Refreshed => "nothing: its rows are on main".into(),
+        State::Hold if error.is_some_and(needs_new_plan) => {
+            format!("timelake backfill cancel {id}; then run its command again, which makes a new plan")
+        }
         State::Hold => format!("mend the reason, then: timelake backfill resume {id}; or give it up: timelake backfill cancel {id}"),
         State::Rejected => "nothing was published; mend the source or the options and run its command again".into(),
         State::Cancelled | State::RolledBack => "nothing; its command starts over".into(),

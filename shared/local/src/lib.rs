@@ -13,6 +13,6 @@ mod schema;
 
 pub use catalog::SqliteCatalog;
 pub use clock::SystemClock;
-pub use lake::{BackfillOptions, JobStatus, JobSummary, Lake, UnitStatus};
+pub use lake::{BackfillOptions, JobStatus, JobSummary, Lake, UnitStatus, needs_new_plan};
 pub use ledger::SqliteLedger;
 pub use objects::LocalObjects;

@@ -182,9 +182,14 @@ impl Error {
             (Kind::Internal, _) => 1,
             (Kind::Unavailable, _) => 5,
             (Kind::Conflict, _) => 4,
-            (_, reason) if reason.is_source_data() => 3,
+            (_, reason) if reason.is_source_data() && !self.is_about_an_option() => 3,
             _ => 2,
         }
+    }
+
+    /// A value typed in an option, not read from a file: the request is at fault, whatever the reason's word.
+    fn is_about_an_option(&self) -> bool {
+        self.place.option.is_some() && self.place.file.is_none()
     }
 }
 
@@ -242,6 +247,15 @@ mod tests {
         let v = serde_json::to_value(&e).unwrap();
         assert_eq!(v, serde_json::json!({"kind":"invalid","reason":"lossy_conversion","message":"no","file":"a.parquet","row":2}));
         assert_eq!(serde_json::from_value::<Error>(v).unwrap(), e);
+    }
+
+    #[test]
+    fn a_bad_value_in_an_option_is_a_bad_request_and_in_a_file_bad_data() {
+        let bad = || Error::invalid(Reason::BadNumber, "no");
+        assert_eq!(bad().exit_code(), 3);
+        assert_eq!(bad().at(|p| p.option = Some("--set".into())).exit_code(), 2);
+        let in_a_file = bad().at(|p| (p.option, p.file) = (Some("--hive".into()), Some("a.parquet".into())));
+        assert_eq!(in_a_file.exit_code(), 3);
     }
 
     #[test]

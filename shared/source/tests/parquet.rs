@@ -238,8 +238,10 @@ fn a_column_missing_in_some_files_is_null_there_and_missing_in_all_is_an_error()
     assert_eq!(all(&found[1].bound, &by_name, 2).unwrap().1, ["2.0"]);
     let error = inspected(folder.path(), &["*.parquet"], &spec(SENSOR, map("value=vaule"))).unwrap_err();
     assert_eq!((error.reason, error.place.column.as_deref()), (Reason::ColumnNotFound, Some("vaule")));
-    // Not mapped and nowhere: simply NULL, and not worth a line.
-    assert!(inspected(folder.path(), &["a.parquet"], &by_name).unwrap()[0].info.missing_columns.is_empty());
+    // Nowhere, and nothing but keys would be loaded: refused, unless the user says that it is meant so.
+    let error = inspected(folder.path(), &["a.parquet"], &by_name).unwrap_err();
+    assert_eq!((error.reason, error.place.target.as_deref()), (Reason::ColumnNotFound, Some("value")));
+    assert!(inspected(folder.path(), &["a.parquet"], &spec(SENSOR, map("value="))).unwrap()[0].info.missing_columns.is_empty());
     let error = inspected(folder.path(), &["*.parquet"], &spec(SENSOR, map("device_id=VALUE"))).unwrap_err();
     assert_eq!((error.reason, error.place.file.as_deref()), (Reason::ColumnNotFound, Some("a.parquet")));
 }
@@ -274,7 +276,7 @@ fn time_ranges_come_from_statistics_or_rows_and_hold_every_row() {
     write(&folder.path().join("texts.parquet"), vec![("ts", texts), ("device_id", devices())], 300, true);
     let nulls: ArrayRef = Arc::new(TimestampMicrosecondArray::from(vec![None; 1_000]).with_timezone("UTC"));
     write(&folder.path().join("nulls.parquet"), vec![("ts", nulls), ("device_id", devices())], 1_000, true);
-    let plain = spec(SENSOR, RowOptions::default());
+    let plain = spec(SENSOR, map("value="));
     for file in ["statistics.parquet", "none.parquet", "texts.parquet"] {
         let found = inspected(folder.path(), &[file], &plain).unwrap();
         let ranges: Vec<_> = found[0].info.row_groups.iter().map(|group| group.time.unwrap()).collect();
@@ -285,7 +287,7 @@ fn time_ranges_come_from_statistics_or_rows_and_hold_every_row() {
         assert_eq!(counts.values().max(), Some(&24), "{file}");
     }
     assert_eq!(inspected(folder.path(), &["nulls.parquet"], &plain).unwrap()[0].info.row_groups[0].time, None);
-    let berlin = spec(SENSOR, RowOptions { tz: Some("Europe/Berlin".into()), ..Default::default() });
+    let berlin = spec(SENSOR, RowOptions { tz: Some("Europe/Berlin".into()), ..map("value=") });
     let found = inspected(folder.path(), &["local.parquet"], &berlin).unwrap();
     let times = all(&found[0].bound, &berlin, 1).unwrap().0;
     for (group, part) in found[0].info.row_groups.iter().zip(times.chunks(300)) {
@@ -369,7 +371,7 @@ fn bytes_that_are_not_utf8_are_named_by_row() {
     let folder = tempfile::tempdir().unwrap();
     let bad: ArrayRef = Arc::new(BinaryArray::from_vec(vec![b"ok", b"\xff\xfe"]));
     write(&folder.path().join("a.parquet"), vec![("ts", instants(vec![MAY, MAY])), ("device_id", bad)], 10, true);
-    let spec = spec(SENSOR, RowOptions::default());
+    let spec = spec(SENSOR, map("value="));
     // The width of a text is measured while planning, so it is found there.
     let found = inspected(folder.path(), &["a.parquet"], &spec).and_then(|found| all(&found[0].bound, &spec, 1));
     let error = found.unwrap_err();
@@ -381,7 +383,7 @@ fn a_source_that_changes_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.parquet");
     write(&path, vec![("ts", instants(vec![MAY])), ("device_id", strings(vec!["a"]))], 10, true);
-    let spec = spec(SENSOR, RowOptions::default());
+    let spec = spec(SENSOR, map("value="));
     let found = inspected(folder.path(), &["a.parquet"], &spec).unwrap();
     let mut reader = read(&found[0].bound, &[0], &spec).unwrap();
     reader.next().unwrap().unwrap();

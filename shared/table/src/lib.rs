@@ -23,5 +23,5 @@ pub use manifest::{copy_manifests, manifest_file, read_data_files, write_manifes
 pub use metrics::{MetricsModes, Written, data_file, parquet_schema, writer_schema};
 pub use partition::{Partitioner, fields};
 pub use read::{content_hash, read_rows};
-pub use schema::{columns, sorts_by_contract};
+pub use schema::{columns, nearest_name, sorts_by_contract};
 pub use snapshot::{Added, Append, append_snapshot, empty_append, manifests_of};

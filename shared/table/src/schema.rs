@@ -32,9 +32,11 @@ pub fn parse_columns(text: &str, required: &[String]) -> Result<Schema> {
             None => (type_text.trim(), false),
         };
         let parsed = ColumnType::parse(type_text).map_err(|e| {
-            let hint = match nearest_type(type_text) {
-                Some(near) => format!("did you mean {near}? {}", e.hint.clone().unwrap_or_default()),
-                None => e.hint.clone().unwrap_or_default(),
+            let types = e.hint.clone().unwrap_or_default();
+            let hint = match (too_wide(type_text), nearest_type(type_text)) {
+                (Some(why), _) => why,
+                (None, Some(near)) => format!("did you mean {near}? {types}"),
+                (None, None) => types,
             };
             bad(format!("column {name}: {}", e.message), type_text).hint(hint).at(|p| p.target = Some(name.into()))
         })?;
@@ -112,7 +114,7 @@ const TYPE_NAMES: [&str; 16] = [
 ];
 
 /// Names of other systems, and what they are called here.
-const OTHER_NAMES: [(&str, &str); 20] = [
+const OTHER_NAMES: [(&str, &str); 22] = [
     ("text", "string"),
     ("varchar", "string"),
     ("char", "string"),
@@ -131,6 +133,8 @@ const OTHER_NAMES: [(&str, &str); 20] = [
     ("numeric", "decimal(P,S)"),
     ("decimal", "decimal(P,S)"),
     ("datetime", "timestamptz"),
+    ("timestampz", "timestamptz"),
+    ("timestamp_tz", "timestamptz"),
     ("bytes", "binary"),
     ("bytea", "binary"),
 ];
@@ -145,6 +149,31 @@ fn nearest_type(text: &str) -> Option<&'static str> {
         .map(|name| (edit_distance(&word, name.split(['(', '[']).next().unwrap_or(name)), *name))
         .filter(|(distance, _)| *distance <= 2)
         .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// The limits of decimals, when the text is one beyond them.
+fn too_wide(text: &str) -> Option<String> {
+    let compact: String = text.to_lowercase().chars().filter(|c| !c.is_whitespace()).collect();
+    let (precision, scale) = compact.strip_prefix("decimal(")?.strip_suffix(')')?.split_once(',')?;
+    let (precision, scale): (u64, u64) = (precision.parse().ok()?, scale.parse().ok()?);
+    if precision > 38 {
+        return Some(format!("the precision of a decimal is at most 38, for example decimal(38,{})", scale.min(38)));
+    }
+    if precision == 0 {
+        return Some("the precision of a decimal is at least 1, for example decimal(12,3)".into());
+    }
+    (scale > precision).then(|| format!("the scale is not larger than the precision, for example decimal({scale},{scale})"))
+}
+
+/// The name that was probably meant, if one is near: at most a third of its letters differ.
+pub fn nearest_name<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    names
+        .into_iter()
+        .map(|name| (edit_distance(&word, &name.to_lowercase()), name))
+        .filter(|(distance, name)| *distance <= name.chars().count().div_ceil(3))
+        .min()
         .map(|(_, name)| name)
 }
 
@@ -237,6 +266,10 @@ mod tests {
         check("ts:timestamptz,v:dubble", "did you mean double?");
         check("ts:timestamptz,v:decimal", "did you mean decimal(P,S)?");
         check("ts:timestamptz,v:fixed(3)", "did you mean fixed[N]?");
+        check("ts:timestampz,v:int", "did you mean timestamptz?");
+        check("ts:timestamptz,v:decimal(40,2)", "at most 38, for example decimal(38,2)");
+        check("ts:timestamptz,v:decimal(2, 4)", "for example decimal(4,4)");
+        check("ts:timestamptz,v:decimal(0,0)", "at least 1");
         check("ts:timestamptz,TS:int", "named twice");
         check("ts:timestamptz,,v:int", "no ':'");
         check("ts:timestamptz,:int", "no column name");

@@ -1,0 +1,144 @@
+//! A request as it is typed: the command that made a job, so that it can be read, copied and run again. Takes the
+//! stored request; gives one word list with only what differs from the defaults.
+
+use crate::output::{Layout, quoted};
+use console::measure_text_width;
+use serde::Serialize;
+use timelake_model::BackfillRequest;
+use timelake_model::request::{OnSourceConflict, RowOptions};
+
+/// The whole command. Where it does not fit beside `label_chars` of label, it goes on in the next line as a shell reads it.
+pub fn command(request: &BackfillRequest, lake: &str, label_chars: usize, layout: Layout) -> String {
+    const INDENT_AND_GAP: usize = 4;
+    const GOES_ON: &str = " \\";
+    let room = layout.width.map_or(usize::MAX, |width| width.saturating_sub(label_chars + INDENT_AND_GAP + GOES_ON.len()));
+    let mut words = words(request);
+    if !lake.is_empty() {
+        words.push(lake.trim().into());
+    }
+    let mut lines = vec!["timelake backfill".to_string()];
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if measure_text_width(line) + 1 + measure_text_width(&word) <= room => line.push_str(&format!(" {word}")),
+            _ => lines.push(word),
+        }
+    }
+    lines.join(&format!("{GOES_ON}\n"))
+}
+
+/// The words after `timelake backfill`. Options of the run (`--threads`, `--memory`, ...) change no row and are left out.
+fn words(request: &BackfillRequest) -> Vec<String> {
+    // Destructured so that a new option cannot be forgotten here.
+    let RowOptions {
+        from,
+        format,
+        map,
+        set,
+        hive,
+        tz,
+        ts_unit,
+        ambiguous,
+        nonexistent,
+        start,
+        end,
+        min_ts,
+        max_ts,
+        on_out_of_range,
+        on_bad_row,
+        on_source_conflict,
+        mode,
+        version_column,
+        override_retention,
+        clip_retention,
+    } = &request.rows;
+    let plain = RowOptions::default();
+    let mut out = vec![quoted(&request.table), "--from".into()];
+    out.extend(from.iter().map(|path| quoted(path)));
+    let mut option = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            // A value that looks like an option is bound to its name.
+            match value.starts_with('-') {
+                true => out.push(format!("{name}={}", quoted(&value))),
+                false => out.extend([name.to_string(), quoted(&value)]),
+            }
+        }
+    };
+    option("--format", format.clone());
+    option("--map", (!map.is_empty()).then(|| map.join(",")));
+    for pair in set {
+        option("--set", Some(pair.clone()));
+    }
+    option("--tz", tz.clone());
+    option("--ts-unit", ts_unit.as_ref().and_then(word));
+    option("--ambiguous", changed(ambiguous, &plain.ambiguous));
+    option("--nonexistent", changed(nonexistent, &plain.nonexistent));
+    option("--start", start.clone());
+    option("--end", end.clone());
+    option("--min-ts", min_ts.clone());
+    option("--max-ts", max_ts.clone());
+    option("--on-out-of-range", changed(on_out_of_range, &plain.on_out_of_range));
+    option("--on-bad-row", changed(on_bad_row, &plain.on_bad_row));
+    option("--on-source-conflict", changed::<OnSourceConflict>(on_source_conflict, &plain.on_source_conflict));
+    option("--version-column", version_column.clone());
+    option("--mode", changed(mode, &plain.mode));
+    for (name, is_set) in [("--hive", hive), ("--override-retention", override_retention), ("--clip-retention", clip_retention)] {
+        if *is_set {
+            out.push(name.into());
+        }
+    }
+    out
+}
+
+fn changed<T: Serialize + PartialEq>(value: &T, plain: &T) -> Option<String> {
+    if value == plain { None } else { word(value) }
+}
+
+/// The option's word is the value's serialised name.
+fn word<T: Serialize>(value: &T) -> Option<String> {
+    serde_json::to_value(value).ok()?.as_str().map(String::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::resolve::backfill_request;
+    use clap::Parser;
+
+    #[test]
+    fn the_command_of_a_request_gives_the_same_request() {
+        for typed in [
+            "iot.sensor --from a",
+            "iot.sensor --from a b --format parquet --map ts=time,v=x+y --map q= --set s=a,b --hive --tz Europe/Berlin --ts-unit ms \
+             --ambiguous later --nonexistent shift --start 2024-01-01T00:00Z --end 2024-02-01T00:00Z --min-ts 2000-01-01T00:00Z \
+             --max-ts 2030-01-01T00:00Z --on-out-of-range skip --on-bad-row skip --on-source-conflict newest --version-column ver \
+             --clip-retention",
+            "iot.sensor --from a --override-retention --tz=-03:00",
+        ] {
+            let request = |words: Vec<String>| {
+                let all = ["timelake".to_string(), "backfill".into()].into_iter().chain(words);
+                let Command::Backfill(args) = Cli::try_parse_from(all).unwrap().command else { panic!() };
+                backfill_request(&args.load, 1).unwrap().0
+            };
+            let first = request(typed.split_whitespace().map(String::from).collect());
+            assert_eq!(request(words(&first)), first, "{typed}");
+        }
+    }
+
+    #[test]
+    fn a_long_command_goes_on_as_a_shell_reads_it() {
+        let rows = RowOptions { from: vec!["a b".into(), "x".repeat(30)], tz: Some("Europe/Berlin".into()), ..RowOptions::default() };
+        let request = BackfillRequest { table: "iot.sensor".into(), rows, run: Default::default() };
+        let narrow = command(&request, " --lake ./l", 7, Layout { width: Some(60), color: false });
+        let x = "x".repeat(30);
+        assert_eq!(narrow, format!("timelake backfill iot.sensor --from 'a b' \\\n{x} --tz \\\nEurope/Berlin --lake ./l"));
+        assert!(!command(&request, "", 7, Layout::default()).contains('\n'));
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        let rows = RowOptions { from: vec!["my export/*.parquet".into()], ..RowOptions::default() };
+        let request = BackfillRequest { table: "iot.sensor".into(), rows, run: Default::default() };
+        assert_eq!(words(&request), ["iot.sensor", "--from", "'my export/*.parquet'"]);
+    }
+}
