@@ -3,7 +3,7 @@
 
 use crate::Engine;
 use crate::plan::{self, PlanLimits};
-use iceberg::TableIdent;
+pub use crate::tables::parse_name as table_ident;
 use iceberg::spec::FormatVersion;
 use iceberg::table::Table;
 use std::sync::Arc;
@@ -25,16 +25,6 @@ const ROW_OVERHEAD_BYTES: u64 = 8 + 16 + 4 + 4 + 8;
 /// First instant that loads by default: earlier ones are clocks that were never set.
 const DEFAULT_MIN_TS: i64 = MICROS_PER_DAY;
 
-pub fn table_ident(name: &str) -> Result<TableIdent> {
-    let parts: Vec<&str> = name.split('.').collect();
-    if parts.len() < 2 || parts.iter().any(|p| p.is_empty()) {
-        return Err(Error::invalid(Reason::NamespaceInvalid, format!("{name} is no table name"))
-            .hint("write namespace.table, for example iot.sensor")
-            .at(|p| p.table = Some(name.into())));
-    }
-    TableIdent::from_strs(parts).map_err(|e| Error::invalid(Reason::NamespaceInvalid, format!("{name} is no table name: {e}")))
-}
-
 /// A table that can be backfilled: version, contract, columns.
 pub struct OpenTable {
     pub table: Table,
@@ -47,11 +37,7 @@ pub async fn open_table(engine: &Engine, name: &str) -> Result<OpenTable> {
     let metadata = table.metadata();
     let mut notes = vec![];
     match metadata.format_version() {
-        FormatVersion::V1 => {
-            return Err(Error::invalid(Reason::UnsupportedTable, format!("{name} has Iceberg format version 1"))
-                .hint("upgrade it to version 2: set table property format-version=2 with your engine")
-                .at(|p| p.table = Some(name.into())));
-        }
+        FormatVersion::V1 => return Err(timelake_table::version_1_refused(name)),
         FormatVersion::V2 => {}
         FormatVersion::V3 => notes.push(format!("{name} has Iceberg format version 3: rows are only ever appended to it")),
     }

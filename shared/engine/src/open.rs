@@ -3,10 +3,8 @@
 use crate::Engine;
 use crate::cancel::cancel;
 use crate::identity::{job_id, request_hash};
-use crate::inventory::{OpenTable, check_request, open_table, spec, table_ident};
-use crate::ports::CommitOutcome;
-use crate::stage::list_path;
-use crate::tries::{Tries, new_snapshot_id};
+use crate::inventory::{OpenTable, check_request, open_table, spec};
+use crate::tables::start_main;
 use std::path::Path;
 use timelake_model::inventory::SourceObject;
 use timelake_model::ledger::{JobRecord, State};
@@ -44,7 +42,8 @@ pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier,
             .at(|p| p.option = Some("--hive".into())));
     }
     if table.table.metadata().current_snapshot().is_none() {
-        first_snapshot(engine, &request.table).await?;
+        // The one commit to `main` besides publish: staging needs a parent, or the table's sequence numbers restart.
+        start_main(engine.catalog.as_ref(), engine.clock.as_ref(), table.table).await?;
         table = open_table(engine, &request.table).await?;
     }
     let uuid = table.table.metadata().uuid().to_string();
@@ -139,25 +138,4 @@ async fn next_generation(engine: &Engine, job: &JobRecord, request: &BackfillReq
         return Ok(stored);
     }
     engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal(format!("job {} is gone from the ledger", job.job)))
-}
-
-/// The one commit to `main` besides publish: a table without a snapshot gets an empty one, because staging
-/// needs a parent (a snapshot without one resets the table's sequence numbers).
-async fn first_snapshot(engine: &Engine, name: &str) -> Result<()> {
-    let ident = table_ident(name)?;
-    let mut tries = Tries::new(engine, "the table's first snapshot");
-    loop {
-        let table = engine.catalog.load(&ident).await?;
-        if table.metadata().current_snapshot().is_some() {
-            return Ok(());
-        }
-        let id = new_snapshot_id(engine, &table);
-        let now_ms = engine.clock.now().0.div_euclid(1000);
-        let commit =
-            timelake_table::empty_append(&table, id, now_ms, list_path(table.metadata().location(), id, engine.clock.random())).await?;
-        match engine.catalog.commit(&table, commit.requirements, commit.updates).await? {
-            CommitOutcome::Done(_) => return Ok(()),
-            CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
-        }
-    }
 }

@@ -46,7 +46,7 @@ pub async fn publish(
     let tag = published_tag(&job.job, job.generation, &group.group);
     let undo_ms = IsoDuration::parse(&stored.inventory.table.contract.undo)?.upper_ms();
     let mut copies: Option<Vec<ManifestRef>> = None;
-    let mut tries = Tries::new(engine, "publishing");
+    let mut tries = Tries::new(engine.clock.as_ref(), "publishing");
     let mut group = group.clone();
     loop {
         let table = engine.catalog.load(&ident).await?;
@@ -89,7 +89,7 @@ pub async fn publish(
             Some(copies) => copies,
             None => copies.insert(copy(engine, &table, job, receipts).await?),
         };
-        let id = tries::new_snapshot_id(engine, &table);
+        let id = tries::new_snapshot_id(engine.clock.as_ref(), &table);
         let properties = summary(job, &group, Some(staged));
         let ours: Vec<ManifestFile> = manifests.iter().map(|m| timelake_table::manifest_file(m, id)).collect();
         let append = Append {
@@ -227,7 +227,7 @@ pub async fn drop_branch(engine: &Engine, job: &JobRecord, group: &GroupRecord) 
     let tag = published_tag(&group.job, group.generation, &group.group);
     let lock = lock_property(&group.job);
     let staged: Vec<i64> = group.staged.iter().copied().chain(group.next_snapshot).collect();
-    let mut tries = Tries::new(engine, "removing the staging branch");
+    let mut tries = Tries::new(engine.clock.as_ref(), "removing the staging branch");
     loop {
         let table = match engine.catalog.load(&ident).await {
             Ok(table) => table,

@@ -89,7 +89,7 @@ async fn open_branches(engine: &Engine, job: &JobRecord, stored: &StoredPlan, gr
     let own = lock_property(&job.job);
     let lock =
         serde_json::to_string(&Lock { generation: job.generation, window: plan.window }).map_err(|e| Error::internal(e.to_string()))?;
-    let mut tries = Tries::new(engine, "opening the staging branch");
+    let mut tries = Tries::new(engine.clock.as_ref(), "opening the staging branch");
     loop {
         let table = engine.catalog.load(&ident).await?;
         let metadata = table.metadata();

@@ -58,7 +58,7 @@ pub async fn stage(
     let branch = branch_name(&job.job, job.generation, &group.group);
     let manifests: Vec<ManifestRef> = receipts.iter().flat_map(|r| r.manifests.clone()).collect();
     let added = added(receipts);
-    let mut tries = Tries::new(engine, "staging");
+    let mut tries = Tries::new(engine.clock.as_ref(), "staging");
     loop {
         let table = engine.catalog.load(&ident).await?;
         let metadata = table.metadata();
@@ -67,7 +67,7 @@ pub async fn stage(
         }
         let id = match group.next_snapshot {
             Some(id) => id,
-            None => new_snapshot_id(engine, &table),
+            None => new_snapshot_id(engine.clock.as_ref(), &table),
         };
         let group = change_group(engine, group, |g| {
             let unset = g.next_snapshot.is_none() && !g.cancel_requested;

@@ -4,12 +4,13 @@
 //! the one empty append `main` starts with, so that no branch ever begins without a parent.
 
 use crate::ports::{Clock, CommitOutcome, TableCatalog};
+use crate::stage::list_path;
+use crate::tries::{Tries, new_snapshot_id};
 use iceberg::spec::{FormatVersion, Schema, SortOrder, TableMetadataBuilder, Transform, UnboundPartitionSpec};
 use iceberg::table::Table;
 use iceberg::{NamespaceIdent, TableIdent, TableRequirement, TableUpdate};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
 use timelake_model::contract::{DEFAULT_LATENESS, DEFAULT_UNDO, RETENTION};
 use timelake_model::ids::LOCK_PREFIX;
 use timelake_model::inventory::PartitionField;
@@ -19,9 +20,6 @@ use timelake_table::partition::{fields, parse_partition};
 use timelake_table::schema::{columns, nearest_name, parse_columns, sort_order};
 use timelake_table::snapshot::{empty_append, version_1_refused};
 
-/// Tries of a commit that other commits overtake.
-const COMMIT_TRIES: u32 = 20;
-const MAX_BACKOFF_MS: u64 = 2_000;
 const MAX_NAME_BYTES: usize = 255;
 
 /// What `table create` asks for.
@@ -207,25 +205,10 @@ pub async fn start_main(catalog: &dyn TableCatalog, clock: &dyn Clock, table: Ta
             return Ok(None);
         }
         let snapshot_id = new_snapshot_id(clock, table);
-        let list = format!("{}/metadata/snap-{snapshot_id}-0-{}.avro", table.metadata().location(), random_hex(clock));
+        let list = list_path(table.metadata().location(), snapshot_id, clock.random());
         Ok(Some(empty_append(table, snapshot_id, clock.now().0.div_euclid(1000), list).await?))
     })
     .await
-}
-
-/// A positive snapshot id the table does not have.
-pub fn new_snapshot_id(clock: &dyn Clock, table: &Table) -> i64 {
-    loop {
-        let id = (clock.random() & (i64::MAX as u64)) as i64;
-        if id != 0 && table.metadata().snapshot_by_id(id).is_none() {
-            return id;
-        }
-    }
-}
-
-/// 32 random hexadecimal digits, for file names.
-pub fn random_hex(clock: &dyn Clock) -> String {
-    format!("{:016x}{:016x}", clock.random(), clock.random())
 }
 
 /// All tables by name. One whose metadata cannot be read is listed with its error: the others are still to be seen.
@@ -423,25 +406,16 @@ async fn commit_until_done(
     mut table: Table,
     make: impl AsyncFn(&Table) -> Result<Option<Commit>>,
 ) -> Result<Table> {
-    let mut why = String::new();
-    for attempt in 0..COMMIT_TRIES {
-        if attempt > 0 {
-            let limit = (10u64 << attempt.min(8)).min(MAX_BACKOFF_MS);
-            clock.sleep(Duration::from_millis(clock.random() % limit)).await;
-            table = catalog.load(table.identifier()).await?;
-        }
+    let mut tries = Tries::new(clock, format!("a commit to {}", table.identifier()));
+    loop {
         let Some(commit) = make(&table).await? else { return Ok(table) };
         match catalog.commit(&table, commit.requirements, commit.updates).await? {
             CommitOutcome::Done(table) => return Ok(*table),
-            // Both end the same way here: the next round looks at the table and does only what is still missing.
-            CommitOutcome::Conflict(text) | CommitOutcome::Unknown(text) => why = text,
+            // Both go on the same way: the next try looks at the table and does only what is still missing.
+            CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
         }
+        table = catalog.load(table.identifier()).await?;
     }
-    Err(Error::conflict(
-        Reason::CommitConflict,
-        format!("{} was changed by others {COMMIT_TRIES} times in a row: {why}", table.identifier()),
-    )
-    .hint("run the command again when fewer writers are busy"))
 }
 
 fn info(table: &Table) -> Result<TableInfo> {

@@ -3,6 +3,7 @@
 //! whose answer was lost is found done.
 
 use crate::Engine;
+use crate::ports::Clock;
 use std::time::Duration;
 use timelake_model::ledger::{GroupRecord, JobRecord, job_state};
 use timelake_model::{Error, JobId, Reason, Result};
@@ -13,14 +14,14 @@ const FIRST_PAUSE_MS: u64 = 20;
 const MAX_PAUSE_MS: u64 = 2_000;
 
 pub struct Tries<'a> {
-    engine: &'a Engine,
+    clock: &'a dyn Clock,
     what: String,
     made: u32,
 }
 
 impl<'a> Tries<'a> {
-    pub fn new(engine: &'a Engine, what: impl Into<String>) -> Self {
-        Tries { engine, what: what.into(), made: 0 }
+    pub fn new(clock: &'a dyn Clock, what: impl Into<String>) -> Self {
+        Tries { clock, what: what.into(), made: 0 }
     }
 
     /// Waits before the next try, or gives up.
@@ -35,16 +36,16 @@ impl<'a> Tries<'a> {
         }
         tracing::debug!(what = self.what, made = self.made, why, "trying a commit again");
         let ceiling = (FIRST_PAUSE_MS << self.made.min(10)).min(MAX_PAUSE_MS);
-        let pause = ceiling / 2 + self.engine.clock.random() % (ceiling / 2 + 1);
-        self.engine.clock.sleep(Duration::from_millis(pause)).await;
+        let pause = ceiling / 2 + self.clock.random() % (ceiling / 2 + 1);
+        self.clock.sleep(Duration::from_millis(pause)).await;
         Ok(())
     }
 }
 
 /// A snapshot id that the table does not use yet.
-pub fn new_snapshot_id(engine: &Engine, table: &iceberg::table::Table) -> i64 {
+pub fn new_snapshot_id(clock: &dyn Clock, table: &iceberg::table::Table) -> i64 {
     loop {
-        let id = (engine.clock.random() >> 1) as i64;
+        let id = (clock.random() >> 1) as i64;
         if id > 0 && table.metadata().snapshot_by_id(id).is_none() {
             return id;
         }

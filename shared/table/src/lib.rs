@@ -24,4 +24,4 @@ pub use metrics::{MetricsModes, Written, data_file, parquet_schema, writer_schem
 pub use partition::{Partitioner, fields};
 pub use read::{content_hash, read_rows};
 pub use schema::{columns, nearest_name, sorts_by_contract};
-pub use snapshot::{Added, Append, append_snapshot, empty_append, manifests_of};
+pub use snapshot::{Added, Append, append_snapshot, empty_append, manifests_of, version_1_refused};
