@@ -12,7 +12,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import duckdb
@@ -49,15 +48,14 @@ def run(contestant, out):
         contestant.prepare(out)
     os.sync()
     said = out.parent / f"{out.name}.stdout"
-    with said.open("w") as stdout:
-        start = time.perf_counter()
-        process = subprocess.Popen(contestant.command(out), stdout=stdout, env={**os.environ, **contestant.environment})
-        _, status, usage = os.wait4(process.pid, 0)
-        wall = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        sys.exit(f"{contestant.name} ended with {process.returncode}: {' '.join(map(str, contestant.command(out)))}\n{said.read_text()}")
-    return {"wall_s": wall, "cpu_s": usage.ru_utime + usage.ru_stime, "peak_bytes": usage.ru_maxrss * 1024, "stdout": said.read_text()}
+    measured = subprocess.run(
+        [sys.executable, HERE / "measure.py", said, *contestant.command(out)],
+        stdout=subprocess.PIPE, env={**os.environ, **contestant.environment}, check=True,
+    )  # fmt: skip
+    figures = json.loads(measured.stdout)
+    if figures.pop("exit_code"):
+        sys.exit(f"{contestant.name} failed: {' '.join(map(str, contestant.command(out)))}\n{said.read_text()}")
+    return {**figures, "stdout": said.read_text()}
 
 
 def readers_duckdb():
