@@ -31,6 +31,8 @@ const MIN_WORKER_BYTES: u64 = 32 << 20;
 
 /// Memory that one worker is counted with, besides its rows: a decoded batch, a row group being encoded.
 pub const WORKER_BYTES: u64 = 128 << 20;
+/// What the process takes before any worker.
+pub const PROCESS_BYTES: u64 = 32 << 20;
 
 /// What bounds a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,15 +44,15 @@ pub struct PlanLimits {
 impl PlanLimits {
     /// As many workers as were asked for and as the memory is enough for, at least one.
     pub fn new(memory_bytes: u64, threads: usize) -> Self {
-        PlanLimits { memory_bytes, threads: (threads as u64).min(memory_bytes / WORKER_BYTES).max(1) }
+        PlanLimits { memory_bytes, threads: (threads as u64).min(memory_bytes.saturating_sub(PROCESS_BYTES) / WORKER_BYTES).max(1) }
     }
 
     /// Said when the memory is too little to be kept.
     pub fn warning(&self) -> Option<String> {
+        let least = PROCESS_BYTES + WORKER_BYTES;
         let mb = |bytes: u64| bytes / 1_000_000;
-        (self.memory_bytes < WORKER_BYTES).then(|| {
-            format!("--memory {} MB is less than one worker needs: the peak can reach {} MB", mb(self.memory_bytes), mb(WORKER_BYTES))
-        })
+        (self.memory_bytes < least)
+            .then(|| format!("--memory {} MB is less than one worker needs: the peak can reach {} MB", mb(self.memory_bytes), mb(least)))
     }
 
     /// Rows one unit may hold, given the width of a row in memory.
