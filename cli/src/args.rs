@@ -148,7 +148,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "PATH", num_args = 1.., help_heading = "Source")]
     pub from: Vec<String>,
     /// What the files are; found by name and content when not given
-    #[arg(long, value_name = "FORMAT", value_parser = ["parquet"], help_heading = "Source")]
+    #[arg(long, value_name = "FORMAT", value_parser = ["parquet", "csv"], help_heading = "Source")]
     pub format: Option<String>,
     /// Where table columns come from, `dst=src,...`: a column, a struct path `a.b`, or columns joined by `+`; `dst=`
     /// leaves dst out; backslash escapes , = + . (others: the column of the same name)
@@ -161,14 +161,48 @@ pub struct LoadArgs {
     #[arg(long, help_heading = "Source")]
     pub hive: bool,
 
+    /// Field separator: one character, or \t [default: a sep= line, else what fits the header]
+    #[arg(long, value_name = "CHAR", help_heading = "Text files")]
+    pub delimiter: Option<String>,
+    /// Decimal separator of numbers [default: .]
+    #[arg(long, value_name = "CHAR", help_heading = "Text files")]
+    pub decimal: Option<String>,
+    /// Separator of digit groups [default: none]
+    #[arg(long, value_name = "CHAR", help_heading = "Text files")]
+    pub thousands: Option<String>,
+    /// For example windows-1252 or utf-16le [default: a byte order mark, else UTF-8]
+    #[arg(long, value_name = "NAME", help_heading = "Text files")]
+    pub encoding: Option<String>,
+    /// Texts that mean NULL, comma separated, in columns that are no key (empty fields always do)
+    #[arg(long, value_name = "TEXTS", allow_hyphen_values = true, help_heading = "Text files")]
+    pub null: Vec<String>,
+    /// A number that means NULL in a table column (may be repeated)
+    #[arg(long, value_name = "COL=N", help_heading = "Rows")]
+    pub null_number: Vec<String>,
+    /// Text column of the table that takes what stands where a number should (the number is NULL then)
+    #[arg(long, value_name = "COL", help_heading = "Text files")]
+    pub bad_text_to: Option<String>,
+    /// Physical line of the header, 1 is the first [default: the first line that is not blank]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Text files")]
+    pub header_line: Option<u64>,
+    /// Lines to pass over after the header
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Text files")]
+    pub skip_after_header: u64,
+    /// Names of the columns, comma separated, for files without a header
+    #[arg(long, value_name = "NAMES", conflicts_with_all = ["header_line", "skip_after_header"], help_heading = "Text files")]
+    pub columns: Vec<String>,
+
     /// Zone of times without an offset: an IANA name (Europe/Berlin) or a fixed offset (+01:00)
     #[arg(long, value_name = "ZONE", help_heading = "Times")]
     pub tz: Option<String>,
     /// Unit of times that are plain numbers
     #[arg(long, value_name = "UNIT", value_parser = choice::<TimeUnit>(&["s", "ms", "us", "ns"]), help_heading = "Times")]
     pub ts_unit: Option<TimeUnit>,
-    /// Local times that happen twice when the clock goes back
-    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<Ambiguous>(&["error", "earlier", "later"]), help_heading = "Times")]
+    /// Pattern of times that are text (strftime, for example '%d.%m.%Y %H:%M'), or `excel` for serial days
+    #[arg(long, value_name = "PATTERN", help_heading = "Times")]
+    pub ts_format: Option<String>,
+    /// Local times that happen twice when the clock goes back (infer: by the order of each series, where it shows)
+    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<Ambiguous>(&["error", "infer", "earlier", "later"]), help_heading = "Times")]
     pub ambiguous: Ambiguous,
     /// Local times that the clock skips (shift: forward by the gap)
     #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<Nonexistent>(&["error", "skip", "shift"]), help_heading = "Times")]
@@ -189,9 +223,12 @@ pub struct LoadArgs {
     #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<OnOutOfRange>(&["error", "skip"]), help_heading = "Times")]
     pub on_out_of_range: OnOutOfRange,
 
-    /// Rows with a value that does not fit
-    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<OnBadRow>(&["error", "skip"]), help_heading = "Rows")]
+    /// Rows with a value that does not fit (quarantine: left out and listed in jobs/JOB/rejected.ndjson)
+    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<OnBadRow>(&["error", "skip", "quarantine"]), help_heading = "Rows")]
     pub on_bad_row: OnBadRow,
+    /// Most rows that --on-bad-row may leave out
+    #[arg(long, value_name = "N", help_heading = "Rows")]
+    pub max_bad_rows: Option<u64>,
     /// One key with different values inside the source (newest: by --version-column)
     #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<OnSourceConflict>(&["error", "first", "last", "newest"]), help_heading = "Rows")]
     pub on_source_conflict: OnSourceConflict,
@@ -215,6 +252,12 @@ pub struct LoadArgs {
     /// Read all staged rows again before publishing
     #[arg(long, value_name = "HOW MUCH", value_parser = ["full"], help_heading = "Run")]
     pub verify: Option<String>,
+    /// Folder of temporary files for sources that must be sorted first [default: the job's folder in the lake]
+    #[arg(long, value_name = "DIR", help_heading = "Run")]
+    pub work_dir: Option<PathBuf>,
+    /// Keep those temporary files after publishing
+    #[arg(long, help_heading = "Run")]
+    pub keep_runs: bool,
     /// Load again although the job is published
     #[arg(long, help_heading = "Run")]
     pub again: bool,

@@ -5,7 +5,7 @@ use crate::output::{Layout, quoted};
 use console::measure_text_width;
 use serde::Serialize;
 use timelake_model::BackfillRequest;
-use timelake_model::request::{OnSourceConflict, RowOptions};
+use timelake_model::request::{OnSourceConflict, RowOptions, TextOptions};
 
 /// The whole command. Where it does not fit beside `label_chars` of label, it goes on in the next line as a shell reads it.
 pub fn command(request: &BackfillRequest, lake: &str, label_chars: usize, layout: Layout) -> String {
@@ -37,6 +37,7 @@ fn words(request: &BackfillRequest) -> Vec<String> {
         hive,
         tz,
         ts_unit,
+        ts_format,
         ambiguous,
         nonexistent,
         start,
@@ -45,12 +46,16 @@ fn words(request: &BackfillRequest) -> Vec<String> {
         max_ts,
         on_out_of_range,
         on_bad_row,
+        max_bad_rows,
         on_source_conflict,
         mode,
         version_column,
         override_retention,
         clip_retention,
+        text,
     } = &request.rows;
+    let TextOptions { delimiter, decimal, thousands, encoding, null, null_number, bad_text_to, header_line, skip_after_header, columns } =
+        text;
     let plain = RowOptions::default();
     let mut out = vec![quoted(&request.table), "--from".into()];
     out.extend(from.iter().map(|path| quoted(path)));
@@ -68,8 +73,25 @@ fn words(request: &BackfillRequest) -> Vec<String> {
     for pair in set {
         option("--set", Some(pair.clone()));
     }
+    option("--delimiter", delimiter.clone());
+    option("--decimal", decimal.clone());
+    option("--thousands", thousands.clone());
+    option("--encoding", encoding.clone());
+    for text in null {
+        option("--null", Some(text.replace(',', "\\,")));
+    }
+    for pair in null_number {
+        option("--null-number", Some(pair.clone()));
+    }
+    option("--bad-text-to", bad_text_to.clone());
+    option("--header-line", header_line.map(|line| line.to_string()));
+    option("--skip-after-header", (*skip_after_header > 0).then(|| skip_after_header.to_string()));
+    for name in columns {
+        option("--columns", Some(name.replace(',', "\\,")));
+    }
     option("--tz", tz.clone());
     option("--ts-unit", ts_unit.as_ref().and_then(word));
+    option("--ts-format", ts_format.clone());
     option("--ambiguous", changed(ambiguous, &plain.ambiguous));
     option("--nonexistent", changed(nonexistent, &plain.nonexistent));
     option("--start", start.clone());
@@ -78,6 +100,7 @@ fn words(request: &BackfillRequest) -> Vec<String> {
     option("--max-ts", max_ts.clone());
     option("--on-out-of-range", changed(on_out_of_range, &plain.on_out_of_range));
     option("--on-bad-row", changed(on_bad_row, &plain.on_bad_row));
+    option("--max-bad-rows", max_bad_rows.map(|rows| rows.to_string()));
     option("--on-source-conflict", changed::<OnSourceConflict>(on_source_conflict, &plain.on_source_conflict));
     option("--version-column", version_column.clone());
     option("--mode", changed(mode, &plain.mode));
@@ -114,6 +137,10 @@ mod tests {
              --max-ts 2030-01-01T00:00Z --on-out-of-range skip --on-bad-row skip --on-source-conflict newest --version-column ver \
              --clip-retention",
             "iot.sensor --from a --override-retention --tz=-03:00",
+            "iot.sensor --from a --format csv --delimiter x --decimal , --thousands . --encoding latin1 --null -,NA --null n \
+             --null-number v=-1 --null-number w=9 --bad-text-to s --header-line 3 --skip-after-header 1 --ts-format %Y \
+             --on-bad-row quarantine --max-bad-rows 5 --ambiguous infer",
+            "iot.sensor --from a --columns ts,b",
         ] {
             let request = |words: Vec<String>| {
                 let all = ["timelake".to_string(), "backfill".into()].into_iter().chain(words);

@@ -42,6 +42,7 @@ pub fn place(place: &Place) -> Fields {
         other_row,
         expected_fields,
         found_fields,
+        byte,
         byte_offset,
         path_value,
         file_value,
@@ -55,7 +56,7 @@ pub fn place(place: &Place) -> Fields {
     } = place;
     let plain = |n: &Option<u64>| n.map(number);
     let list = |words: &Vec<String>| (!words.is_empty()).then(|| few(words));
-    let lines: [(&str, Option<String>); 25] = [
+    let lines: [(&str, Option<String>); 26] = [
         ("option", option.clone()),
         ("table", table.clone()),
         ("job", job.clone()),
@@ -63,7 +64,8 @@ pub fn place(place: &Place) -> Fields {
         ("file", file.clone()),
         ("line", plain(line)),
         ("row", plain(row)),
-        ("byte", plain(byte_offset)),
+        ("byte", byte.clone()),
+        ("byte offset", plain(byte_offset)),
         ("column", column.clone()),
         ("type", source_type.clone()),
         ("target", target.clone()),

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use timelake_engine::tables::{ContractChange, CreateTable};
 use timelake_local::BackfillOptions;
-use timelake_model::request::{OnSourceConflict, RowOptions, RunOptions};
+use timelake_model::request::{OnBadRow, OnSourceConflict, RowOptions, RunOptions, TextOptions};
 use timelake_model::{BackfillRequest, Error, Reason, Result, TimestampUs};
 
 /// More threads than this help nobody and cost a unit's memory each.
@@ -127,6 +127,7 @@ pub fn backfill_request(load: &LoadArgs, available_threads: usize) -> Result<(Ba
         hive: load.hive,
         tz: load.tz.clone(),
         ts_unit: load.ts_unit,
+        ts_format: load.ts_format.clone(),
         ambiguous: load.ambiguous,
         nonexistent: load.nonexistent,
         start: load.start.clone(),
@@ -135,14 +136,22 @@ pub fn backfill_request(load: &LoadArgs, available_threads: usize) -> Result<(Ba
         max_ts: load.max_ts.clone(),
         on_out_of_range: load.on_out_of_range,
         on_bad_row: load.on_bad_row,
+        max_bad_rows: load.max_bad_rows,
         on_source_conflict: load.on_source_conflict,
         mode: load.mode,
         version_column: load.version_column.clone(),
         override_retention: load.override_retention,
         clip_retention: load.clip_retention,
+        text: text_options(load)?,
     };
-    let run =
-        RunOptions { threads, memory_bytes: memory_bytes(&load.memory)?, verify_full: load.verify.is_some(), stage_only: load.stage_only };
+    let run = RunOptions {
+        threads,
+        memory_bytes: memory_bytes(&load.memory)?,
+        verify_full: load.verify.is_some(),
+        stage_only: load.stage_only,
+        work_dir: load.work_dir.as_ref().map(|dir| dir.to_string_lossy().into_owned()),
+        keep_runs: load.keep_runs,
+    };
     Ok((BackfillRequest { table, rows, run }, BackfillOptions { again: load.again, new: load.new }))
 }
 
@@ -171,6 +180,37 @@ pub fn contract_change(contract: &ContractArgs) -> Option<ContractChange> {
         undo: contract.undo.clone(),
     };
     (change != ContractChange::default()).then_some(change)
+}
+
+/// How text is read, and what makes no sense together.
+fn text_options(load: &LoadArgs) -> Result<TextOptions> {
+    for pair in &load.null_number {
+        if pair.split_once('=').is_none_or(|(column, number)| column.trim().is_empty() || number.trim().is_empty()) {
+            return Err(option_error("--null-number", Some(pair), format!("--null-number {pair} is not COL=N"))
+                .hint("write --null-number value=-9999"));
+        }
+    }
+    if load.max_bad_rows.is_some() && load.on_bad_row == OnBadRow::Error {
+        return Err(option_error("--max-bad-rows", None, "--max-bad-rows has no effect here: the first bad row stops the job".into())
+            .hint("it goes with --on-bad-row skip or quarantine"));
+    }
+    Ok(TextOptions {
+        delimiter: load.delimiter.clone(),
+        decimal: load.decimal.clone(),
+        thousands: load.thousands.clone(),
+        encoding: load.encoding.clone(),
+        null: texts(&load.null),
+        null_number: load.null_number.clone(),
+        bad_text_to: load.bad_text_to.clone(),
+        header_line: load.header_line,
+        skip_after_header: load.skip_after_header,
+        columns: texts(&load.columns),
+    })
+}
+
+/// Comma-separated texts; a comma that is part of one has a backslash before it.
+fn texts(typed: &[String]) -> Vec<String> {
+    typed.iter().flat_map(|list| split_unescaped(list, ',')).map(|text| text.replace("\\,", ",")).collect()
 }
 
 /// A dedup key or a retention that is not there.
@@ -297,7 +337,9 @@ mod tests {
             "iot.sensor --from a b --from c --format parquet --map ts=time,v=x\\,y --map q= --set s=a,b --hive --tz Europe/Berlin --ts-unit ms \
              --ambiguous later --nonexistent shift --start 2024-01-01T00:00Z --end 2024-02-01T00:00Z --min-ts 2000-01-01T00:00Z \
              --max-ts 2030-01-01T00:00Z --on-out-of-range skip --on-bad-row skip --on-source-conflict newest --version-column ver \
-             --mode merge --clip-retention --stage-only --verify full --again --new --threads 7 --memory 512MiB",
+             --mode merge --clip-retention --stage-only --verify full --again --new --threads 7 --memory 512MiB --ts-format %s \
+             --delimiter ; --decimal , --thousands . --encoding latin1 --null -,n\\,a --null ? --null-number v=-1 --bad-text-to s \
+             --header-line 3 --skip-after-header 1 --max-bad-rows 5 --work-dir w --keep-runs",
         )
         .unwrap();
         let rows = &request.rows;
@@ -313,7 +355,19 @@ mod tests {
             let only_one_choice = ["mode", "override_retention"].contains(&name.as_str());
             assert!(only_one_choice || plain[name] != *value, "{name} was not set");
         }
-        assert_eq!(request.run, RunOptions { threads: 7, memory_bytes: 512 << 20, verify_full: true, stage_only: true });
+        for (name, value) in typed["text"].as_object().unwrap() {
+            assert!(name == "columns" || plain["text"][name] != *value, "{name} was not set");
+        }
+        assert_eq!(rows.text.null, ["-", "n,a", "?"]);
+        let run = RunOptions {
+            threads: 7,
+            memory_bytes: 512 << 20,
+            verify_full: true,
+            stage_only: true,
+            work_dir: Some("w".into()),
+            keep_runs: true,
+        };
+        assert_eq!(request.run, run);
         assert!(options.again && options.new);
     }
 

@@ -41,13 +41,15 @@ reasons! {
     // finding the source
     NoInputFiles, PathNotFound, PathNotReadable, UnsupportedFormat, SourceUnavailable, SourceChanged, IcebergFolder,
     // the source's bytes
-    NotACompleteParquetFile, CorruptParquet, PageChecksumMismatch, EmptyFile, InvalidUtf8, NulByte,
+    NotACompleteParquetFile, CorruptParquet, PageChecksumMismatch, CorruptCompression, EmptyFile, InvalidUtf8, NulByte,
     // the source's values
     BadNumber, BadTimestamp, BadBoolean, BadValue, NumberOutOfRange, LossyConversion, TimestampOutOfRange, NaiveTimestampWithoutZone,
     AmbiguousLocalTime, NonexistentLocalTime, LeapSecond, MissingTimestamp, NullInKey, NullInRequired, PathAndFileDisagree,
-    InSourceConflict, BeyondRetention, OverlapsExisting, TextTooLong,
-    // reserved for text, databases and services
-    BadJson, FieldCount, LineTooLong, UnclosedQuote, TimestampFormatUnclear, SplitTooLarge, PaginationDoesNotAdvance, SourceReportsError,
+    InSourceConflict, BeyondRetention, OverlapsExisting, TextTooLong, TimestampFormatUnclear, TooManyBadRows,
+    // the source's lines
+    FieldCount, LineTooLong, UnclosedQuote,
+    // reserved for databases and services
+    BadJson, SplitTooLarge, PaginationDoesNotAdvance, SourceReportsError,
     // the table and its catalog
     TableNotFound, TableExists, NamespaceInvalid, CatalogUnavailable, CatalogDamaged, CommitConflict, CommitUnknown, TableChanged, DeleteFilesInWindow,
     WindowLocked, BranchMoved, MainSetBack, StorageUnavailable, DiskFull,
@@ -103,6 +105,9 @@ pub struct Place {
     pub expected_fields: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found_fields: Option<u64>,
+    /// The byte that cannot be, as `0xB0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub byte: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub byte_offset: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -202,6 +207,7 @@ impl Reason {
             NotACompleteParquetFile
                 | CorruptParquet
                 | PageChecksumMismatch
+                | CorruptCompression
                 | EmptyFile
                 | InvalidUtf8
                 | NulByte
@@ -228,6 +234,7 @@ impl Reason {
                 | LineTooLong
                 | UnclosedQuote
                 | TimestampFormatUnclear
+                | TooManyBadRows
                 | SourceReportsError
                 | UnsupportedType
         )

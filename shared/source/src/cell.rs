@@ -1,7 +1,39 @@
 //! One value that could not be taken over, and how it is told.
 
 use crate::mapping::SourceSpec;
+use timelake_model::error::Place;
 use timelake_model::{Error, Reason, SourceObject};
+
+/// Where a row is in its file: physical line of a text file, data row of any other; 1 = first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Position {
+    Line(u64),
+    Row(u64),
+}
+
+impl Position {
+    /// Says in an error's place where the row is.
+    pub fn mark(self, place: &mut Place) {
+        match self {
+            Position::Line(line) => place.line = Some(line),
+            Position::Row(row) => place.row = Some(row),
+        }
+    }
+    pub fn number(self) -> u64 {
+        match self {
+            Position::Line(number) | Position::Row(number) => number,
+        }
+    }
+}
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Position::Line(line) => write!(f, "line {line}"),
+            Position::Row(row) => write!(f, "row {row}"),
+        }
+    }
+}
 
 /// A fault of one cell. Rows are counted among the rows that were converted together.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,8 +56,8 @@ impl CellFault {
         CellFault { row: row as u32, reason, value, candidates: Vec::new(), skipped: false, path_value: None }
     }
 
-    /// The error of this fault; `row_in_file` counts data rows from 1.
-    pub fn into_error(self, object: &SourceObject, spec: &SourceSpec, target: usize, row_in_file: u64) -> Error {
+    /// The error of this fault.
+    pub fn into_error(self, object: &SourceObject, spec: &SourceSpec, target: usize, at: Position) -> Error {
         let column = spec.source_name(target);
         let (target_name, target_type) =
             spec.columns().get(target).map(|column| (column.name.clone(), column.column_type.to_string())).unwrap_or_default();
@@ -70,9 +102,9 @@ impl CellFault {
             ),
             _ => (format!("{value} is not a {target_type}"), "mend the source, or leave such rows out with --on-bad-row skip".to_string()),
         };
-        Error::invalid(self.reason, format!("{}, row {row_in_file}, column {column}: {what}", object.shown)).hint(hint).at(|place| {
+        Error::invalid(self.reason, format!("{}, {at}, column {column}: {what}", object.shown)).hint(hint).at(|place| {
             place.file = Some(object.shown.clone());
-            place.row = Some(row_in_file);
+            at.mark(place);
             place.column = Some(column);
             if self.reason == Reason::PathAndFileDisagree {
                 place.path_value = self.path_value;

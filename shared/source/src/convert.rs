@@ -30,6 +30,35 @@ pub struct Rules {
     pub unit: Option<TimeUnit>,
     pub ambiguous: Ambiguous,
     pub nonexistent: Nonexistent,
+    /// How numbers are written in texts.
+    pub numbers: NumberFormat,
+}
+
+/// How numbers are written in texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NumberFormat {
+    pub decimal: char,
+    /// Between groups of digits.
+    pub thousands: Option<char>,
+}
+
+impl Default for NumberFormat {
+    fn default() -> Self {
+        NumberFormat { decimal: '.', thousands: None }
+    }
+}
+
+/// A local time of the time column that the clock showed twice, under `--ambiguous infer`: which of the two it is
+/// shows in the order of its series, which only the caller sees.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoldRow {
+    pub row: u32,
+    /// The wall clock read as if it were UTC.
+    pub local_us: i64,
+    pub earlier_us: i64,
+    pub later_us: i64,
+    /// The value as read.
+    pub value: String,
 }
 
 /// The parts a conversion works with.
@@ -40,11 +69,15 @@ pub(crate) struct Context<'a> {
     pub faults: Vec<CellFault>,
     /// Values that lost digits below a microsecond.
     pub truncated: u64,
+    /// Rows with a leap second, taken as the last microsecond before midnight.
+    pub leap_seconds: Vec<u32>,
+    /// `Some`: `--ambiguous infer` may be left to the caller, who finds those rows here. Their slots hold `earlier`.
+    pub folds: Option<Vec<FoldRow>>,
 }
 
 impl<'a> Context<'a> {
     pub fn new(rules: &'a Rules, zone: Option<&'a mut ZoneConverter>) -> Self {
-        Context { rules, zone, faults: Vec::new(), truncated: 0 }
+        Context { rules, zone, faults: Vec::new(), truncated: 0, leap_seconds: Vec::new(), folds: None }
     }
 }
 

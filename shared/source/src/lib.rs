@@ -21,7 +21,8 @@ mod similar;
 pub mod zone;
 
 pub use bind::BoundObject;
-pub use cell::CellFault;
+pub use cell::{CellFault, Position};
+pub use convert::{FoldRow, NumberFormat};
 pub use inspect::{Inspection, count_per_chunk, inspect, inspect_all, sample_series};
 pub use listing::{list, verify_pin};
 pub use mapping::SourceSpec;

@@ -3,7 +3,7 @@
 //! Takes the options as typed, the table's columns and its contract; gives a [`SourceSpec`]. Knows no file yet: names
 //! are looked up in each file's schema by `bind`. Must never let a mistyped target pass.
 
-use crate::convert::{ConstantColumn, Rules};
+use crate::convert::{ConstantColumn, NumberFormat, Rules};
 use crate::similar::nearest;
 use crate::zone::Zone;
 use timelake_model::request::RowOptions;
@@ -70,6 +70,7 @@ impl SourceSpec {
             unit: rows.ts_unit,
             ambiguous: rows.ambiguous,
             nonexistent: rows.nonexistent,
+            numbers: NumberFormat::default(),
         };
         let index_of = |name: &str| columns.iter().position(|column| column.name == name);
         let indexes = |names: &[String]| names.iter().filter_map(|name| index_of(name)).collect::<Vec<_>>();

@@ -5,7 +5,7 @@
 
 use crate::bind::{BoundObject, Part, Read};
 use crate::cell::CellFault;
-use crate::convert::{Context, arrow_type, as_dictionary, as_plain, convert, dictionary_type, times};
+use crate::convert::{Context, FoldRow, arrow_type, as_dictionary, as_plain, convert, dictionary_type, times};
 use crate::file::{SourceFile, corrupt, decode_error, decoding};
 use crate::leaf::{Leaf, LeafReader, check_keys};
 use crate::listing::verify_pin;
@@ -243,6 +243,10 @@ pub struct TimeColumn {
     pub faults: Vec<CellFault>,
     /// Rows that lost digits below a microsecond.
     pub truncated: Option<BooleanBuffer>,
+    /// Under `--ambiguous infer`: rows whose pass through the repeated hour is still to be found.
+    pub folds: Vec<FoldRow>,
+    /// Rows with a leap second.
+    pub leap_seconds: Vec<u32>,
 }
 
 /// A column in the table's type.
@@ -254,6 +258,10 @@ pub struct ConvertedColumn {
     pub faults: Vec<CellFault>,
     /// Values that lost digits below a microsecond.
     pub truncated: u64,
+    /// Values with a leap second.
+    pub leap_seconds: u64,
+    /// Cells that became NULL as the user asked: `--null`, `--null-number`, `--bad-text-to`.
+    pub nulled: u64,
 }
 
 impl SourceBatch {
@@ -276,22 +284,24 @@ impl SourceBatch {
                 let us = array.as_primitive::<TimestampMicrosecondType>();
                 let truncated = (constant.truncated(1) > 0).then(|| BooleanBuffer::new_set(self.rows));
                 let faults = self.null_faults(target, us.nulls(), Vec::new());
-                return Ok(TimeColumn { us: us.values().clone(), faults, truncated });
+                return Ok(TimeColumn { us: us.values().clone(), faults, truncated, folds: Vec::new(), leap_seconds: Vec::new() });
             }
             Read::Leaf(leaf) => (self.leaf(*leaf, None)?, self.bound.inner.leaves[*leaf].int96),
             Read::Joined(parts) => (self.joined(parts, None)?, false),
         };
         let mut zone = self.zone.as_ref().map(|zone| zone.lock().unwrap_or_else(PoisonError::into_inner));
         let mut context = Context::new(self.spec.rules(), zone.as_deref_mut());
+        context.folds = Some(Vec::new());
         let values =
             times(&array, int96, &mut context)?.ok_or_else(|| Error::internal("the time column was bound to a type that is no time"))?;
+        let (folds, leap_seconds) = (context.folds.unwrap_or_default(), context.leap_seconds);
         let mut faults = self.null_faults(target, values.nulls.as_ref(), context.faults);
         if let Some(path) = &binding.path {
             let converted: ArrayRef =
                 Arc::new(arrow::array::TimestampMicrosecondArray::new(values.us.clone(), values.nulls.clone()).with_timezone("+00:00"));
             self.compare_with_path(&converted, path, &mut faults)?;
         }
-        Ok(TimeColumn { us: values.us, faults, truncated: values.truncated })
+        Ok(TimeColumn { us: values.us, faults, truncated: values.truncated, folds, leap_seconds })
     }
 
     /// Column `target` in the table's type, for the rows of `keep` (`None`: all).
@@ -310,12 +320,12 @@ impl SourceBatch {
                 let data_type = if dictionary { dictionary_type() } else { arrow_type(column_type) };
                 let array = new_null_array(&data_type, rows);
                 let faults = self.null_faults(target, Some(&NullBuffer::new_null(rows)), Vec::new());
-                return Ok(ConvertedColumn { array, faults, truncated: 0 });
+                return Ok(ConvertedColumn { array, faults, truncated: 0, leap_seconds: 0, nulled: 0 });
             }
             Read::Constant(constant) => {
                 let array = constant.repeat(rows)?;
                 let faults = self.null_faults(target, array.logical_nulls().as_ref(), Vec::new());
-                return Ok(ConvertedColumn { array, faults, truncated: constant.truncated(rows) });
+                return Ok(ConvertedColumn { array, faults, truncated: constant.truncated(rows), leap_seconds: 0, nulled: 0 });
             }
             Read::Leaf(leaf) => (self.leaf(*leaf, keep)?, self.bound.inner.leaves[*leaf].int96),
             Read::Joined(parts) => (self.joined(parts, keep)?, false),
@@ -333,7 +343,8 @@ impl SourceBatch {
         if let Some(path) = &binding.path {
             self.compare_with_path(&converted, path, &mut faults)?;
         }
-        Ok(ConvertedColumn { array: converted, faults, truncated: context.truncated })
+        let leap_seconds = context.leap_seconds.len() as u64;
+        Ok(ConvertedColumn { array: converted, faults, truncated: context.truncated, leap_seconds, nulled: 0 })
     }
 
     fn binding(&self, target: usize) -> Result<&crate::bind::Binding> {

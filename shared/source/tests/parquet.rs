@@ -12,7 +12,7 @@ use timelake_model::inventory::InventoryObject;
 use timelake_model::request::{RowOptions, TimeUnit as Unit};
 use timelake_model::time::Period;
 use timelake_model::{Column, ColumnType, Error, Reason, Result, TableContract, TimestampUs};
-use timelake_source::{BoundObject, Inspection, SourceSpec, count_per_chunk, inspect_all, list, read, sample_series};
+use timelake_source::{BoundObject, Inspection, Position, SourceSpec, count_per_chunk, inspect_all, list, read, sample_series};
 
 const MAY: i64 = 1_714_521_600_000_000;
 
@@ -61,13 +61,13 @@ fn all(bound: &BoundObject, spec: &Arc<SourceSpec>, column: usize) -> Result<(Ve
         let time = batch.times()?;
         if let Some(fault) = time.faults.into_iter().next() {
             let row = batch.first_row + u64::from(fault.row) + 1;
-            return Err(fault.into_error(bound.object(), spec, spec.time(), row));
+            return Err(fault.into_error(bound.object(), spec, spec.time(), Position::Row(row)));
         }
         times.extend(time.us.iter());
         let converted = batch.column(column, None)?;
         if let Some(fault) = converted.faults.into_iter().next() {
             let row = batch.first_row + u64::from(fault.row) + 1;
-            return Err(fault.into_error(bound.object(), spec, column, row));
+            return Err(fault.into_error(bound.object(), spec, column, Position::Row(row)));
         }
         let options = arrow::util::display::FormatOptions::default().with_null("NULL");
         let formatter = arrow::util::display::ArrayFormatter::try_new(converted.array.as_ref(), &options).unwrap();

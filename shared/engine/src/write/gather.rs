@@ -19,7 +19,7 @@ use timelake_model::plan::{SeriesSlice, WorkUnit};
 use timelake_model::receipt::RowGroupRows;
 use timelake_model::request::{OnBadRow, OnOutOfRange, RowOptions};
 use timelake_model::{Counts, Error, Reason, Result, TimestampUs};
-use timelake_source::{BoundObject, CellFault, SourceBatch, SourceSpec};
+use timelake_source::{BoundObject, CellFault, Position, SourceBatch, SourceSpec};
 
 /// What reading needs to know, besides the unit.
 pub struct Reading<'a> {
@@ -287,7 +287,7 @@ impl Gatherer<'_> {
         let (reason, value) = (fault.reason, fault.value.clone());
         let spec = self.reading.spec;
         self.out.errors.add(BadRow { reason, column: &column, object, row, value: value.as_deref(), skipped }, || {
-            fault.into_error(found, spec, target, row)
+            fault.into_error(found, spec, target, Position::Row(row))
         });
     }
 

@@ -244,7 +244,7 @@ fn by_policy(
         (LocalTime::Utc(instant), ..) => Ok(instant),
         (LocalTime::Ambiguous { earlier, .. }, Ambiguous::Earlier, _) => Ok(earlier),
         (LocalTime::Ambiguous { later, .. }, Ambiguous::Later, _) => Ok(later),
-        (LocalTime::Ambiguous { earlier, later }, Ambiguous::Error, _) => {
+        (LocalTime::Ambiguous { earlier, later }, Ambiguous::Error | Ambiguous::Infer, _) => {
             let mut fault = CellFault::new(row, Reason::AmbiguousLocalTime, Some(show_local(local_us)));
             fault.candidates = vec![TimestampUs(earlier).short(), TimestampUs(later).short()];
             Err(fault)
