@@ -1,6 +1,6 @@
 """Writes the rows of the CSV cases as Parquet, so that the same expectations test the Parquet road.
 
-Run from this folder: `python make_parquet.py`. For every case folder that holds CSV files:
+Run from this folder: `python make_parquet.py`. For every case folder `...-parquet`:
 
 - each `x.csv` becomes `x.parquet` with the same column names and the same rows in the same order;
 - a time column whose texts carry offsets becomes timestamp(us, UTC), one without offsets timestamp(us)
@@ -55,7 +55,7 @@ def adapted(value):
 
 
 def main():
-    for folder in sorted({path.parent for path in HERE.glob("*/*.csv")}):
+    for folder in sorted({path.parent for path in HERE.glob("*-parquet/*.csv")}):
         for path in sorted(folder.glob("*.csv")):
             write(path)
         expected = folder / "expected.json"

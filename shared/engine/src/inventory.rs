@@ -2,16 +2,19 @@
 //! about rows except the window that the options and the contract give.
 
 use crate::Engine;
+use crate::land;
 use crate::plan::{self, PlanLimits};
 pub use crate::tables::parse_name as table_ident;
+use crate::write::Reading;
 use iceberg::spec::FormatVersion;
 use iceberg::table::Table;
 use std::sync::Arc;
 use timelake_model::inventory::{ExistingFile, SourceObject, TableState};
+use timelake_model::land::SeriesFold;
 use timelake_model::ledger::JobRecord;
-use timelake_model::request::{OnSourceConflict, RowOptions};
+use timelake_model::request::{Ambiguous, OnSourceConflict, RowOptions};
 use timelake_model::time::{IsoDuration, MICROS_PER_DAY, TimestampUs, Window};
-use timelake_model::{BackfillRequest, Error, Inventory, Reason, Result, TableContract};
+use timelake_model::{BackfillRequest, Column, ColumnType, Error, Inventory, Kind, LandPlan, LandReceipt, Reason, Result, TableContract};
 use timelake_source::{BoundObject, Inspection, SourceSpec};
 use timelake_table::{FileContent, LiveFile};
 
@@ -20,7 +23,7 @@ const DEFAULT_TARGET_FILE_BYTES: u64 = 512 << 20;
 /// Series values sampled to find ranges.
 const SERIES_SAMPLE: usize = 10_000;
 /// Bytes per row besides the decoded columns: time, sort pairs, order, partition, one column's copy.
-const ROW_OVERHEAD_BYTES: u64 = 8 + 16 + 4 + 4 + 8;
+pub const ROW_OVERHEAD_BYTES: u64 = 8 + 16 + 4 + 4 + 8;
 
 /// First instant that loads by default: earlier ones are clocks that were never set.
 const DEFAULT_MIN_TS: i64 = MICROS_PER_DAY;
@@ -180,15 +183,19 @@ pub fn time_field(table: &Table, contract: &TableContract) -> Result<i32> {
         .ok_or_else(|| Error::internal("the table has no time column"))
 }
 
-/// The inventory with what is needed to read it.
-pub struct Taken {
-    pub inventory: Inventory,
-    pub bound: Vec<BoundObject>,
+/// What was found, with what is needed to read it.
+pub enum Taken {
+    /// Units read the source's objects.
+    Direct { inventory: Box<Inventory>, bound: Vec<BoundObject> },
+    /// The source is landed first.
+    ToLand { plan: Box<LandPlan>, bound: Vec<BoundObject> },
 }
 
 /// How this process reads and is stopped.
 pub struct Effort<'a> {
     pub limits: PlanLimits,
+    /// Where runs would go.
+    pub runs_folder: &'a str,
     pub check_stop: &'a (dyn Fn() -> Result<()> + Sync),
 }
 
@@ -220,6 +227,7 @@ pub async fn take(
         range,
         retention_start,
         clip_retention: rows.clip_retention,
+        landed: None,
         warnings: inspections.iter().flat_map(|i| i.warnings.clone()).chain(open.notes.clone()).chain(effort.limits.warning()).fold(
             vec![],
             |mut all, w| {
@@ -230,15 +238,79 @@ pub async fn take(
             },
         ),
     };
+    let bound: Vec<BoundObject> = inspections.into_iter().map(|i| i.bound).collect();
+    let to_land = |inventory: Inventory, bound: Vec<BoundObject>| -> Result<Taken> {
+        let folds = folds(open, rows, spec, &inventory, &bound, effort)?;
+        Ok(Taken::ToLand { plan: Box::new(land::plan(job, effort.runs_folder.to_string(), inventory, folds)), bound })
+    };
+    if land::is_needed(rows, &bound) {
+        return to_land(inventory, bound);
+    }
     let window = plan::window(&inventory);
     inventory.table.existing = existing_files(&open.table, inventory.table.snapshot_id, &open.contract, &window).await?;
-    let bound: Vec<BoundObject> = inspections.into_iter().map(|i| i.bound).collect();
-    refine(&mut inventory, &bound, spec, job, effort)?;
-    Ok(Taken { inventory, bound })
+    refine(&mut inventory, &bound, job, effort)?;
+    if land::is_cheaper(&plan::plan(&inventory, &job.job, job.generation, effort.limits)?) {
+        inventory.table.existing.clear();
+        return to_land(inventory, bound);
+    }
+    Ok(Taken::Direct { inventory: Box::new(inventory), bound })
+}
+
+/// Where the clock of each series goes back, if that is to be inferred.
+fn folds(
+    open: &OpenTable,
+    rows: &RowOptions,
+    spec: &Arc<SourceSpec>,
+    inventory: &Inventory,
+    bound: &[BoundObject],
+    effort: &Effort,
+) -> Result<Vec<SeriesFold>> {
+    if rows.ambiguous != Ambiguous::Infer {
+        return Ok(vec![]);
+    }
+    let types = crate::write::row_types(&open.table, &inventory.table)?;
+    let reading = Reading { inventory, options: rows, spec, bound, folds: None, check_stop: effort.check_stop, advance: &|_| {} };
+    land::infer(&reading, &types, effort.limits.threads as usize)
+}
+
+/// The inventory of a landed source: its runs, against the table at the head of `main` as it is now.
+pub async fn of_runs(
+    open: &OpenTable,
+    plan: &LandPlan,
+    receipts: &[LandReceipt],
+    effort: &Effort<'_>,
+) -> Result<(Inventory, Vec<BoundObject>)> {
+    let mut inventory = land::inventory(plan, receipts, table_state(open, &plan.inventory.table.name)?)?;
+    let window = plan::window(&inventory);
+    inventory.table.existing = existing_files(&open.table, inventory.table.snapshot_id, &open.contract, &window).await?;
+    let bound = reopen_runs(&inventory, effort)?;
+    Ok((inventory, bound))
+}
+
+/// How runs are read: every column is there under its own name, in its type, with the place of each row in its source.
+pub fn run_spec(inventory: &Inventory) -> Result<Arc<SourceSpec>> {
+    let mut columns = inventory.table.columns.clone();
+    columns.push(Column { id: -1, name: timelake_source::place_column(&columns), column_type: ColumnType::Long, required: true });
+    SourceSpec::new(&RowOptions::default(), &columns, &inventory.table.contract).map(Arc::new)
+}
+
+fn reopen_runs(inventory: &Inventory, effort: &Effort) -> Result<Vec<BoundObject>> {
+    let spec = run_spec(inventory)?;
+    let objects: Vec<SourceObject> = inventory.objects.iter().map(|o| o.object.clone()).collect();
+    let opened = objects.iter().try_for_each(timelake_source::verify_pin).and_then(|()| inspect(&objects, &spec, effort));
+    let inspections = opened.map_err(|e| match e.kind {
+        Kind::Conflict | Kind::NotFound => Error::conflict(Reason::SourceChanged, format!("a file of the landed source: {}", e.message))
+            .hint("give the job up (timelake backfill cancel) and run its command again: it lands the source anew"),
+        _ => e,
+    })?;
+    Ok(inspections.into_iter().map(|i| i.bound).collect())
 }
 
 /// Reads the footers again, for a job whose plan is stored; the objects must be the pinned ones.
 pub fn reopen(inventory: &Inventory, spec: &Arc<SourceSpec>, effort: &Effort) -> Result<Vec<BoundObject>> {
+    if inventory.landed.is_some() {
+        return reopen_runs(inventory, effort);
+    }
     let objects: Vec<SourceObject> = inventory.objects.iter().map(|o| o.object.clone()).collect();
     for object in &objects {
         timelake_source::verify_pin(object)?;
@@ -252,7 +324,7 @@ fn inspect(objects: &[SourceObject], spec: &Arc<SourceSpec>, effort: &Effort) ->
 
 /// Statistics say only where a row group starts and ends. Where that is too little to bound a unit's memory,
 /// rows are counted per chunk, and series are sampled where one chunk alone is too large.
-fn refine(inventory: &mut Inventory, bound: &[BoundObject], spec: &Arc<SourceSpec>, job: &JobRecord, effort: &Effort) -> Result<()> {
+fn refine(inventory: &mut Inventory, bound: &[BoundObject], job: &JobRecord, effort: &Effort) -> Result<()> {
     let first = plan::plan(inventory, &job.job, job.generation, effort.limits)?;
     let period = inventory.table.period();
     let tolerated = first.unit_rows_limit + first.unit_rows_limit / 2;
@@ -271,7 +343,7 @@ fn refine(inventory: &mut Inventory, bound: &[BoundObject], spec: &Arc<SourceSpe
                 let group = &mut inventory.objects[input.object as usize].row_groups[*g as usize];
                 let straddles = group.time.is_some_and(|(low, high)| period.ordinal(low.0) != period.ordinal(high.0));
                 if straddles && group.per_chunk.is_empty() {
-                    group.per_chunk = timelake_source::count_per_chunk(&bound[input.object as usize], *g, spec, period)?;
+                    group.per_chunk = timelake_source::count_per_chunk(&bound[input.object as usize], *g, period)?;
                 }
             }
         }
@@ -279,7 +351,7 @@ fn refine(inventory: &mut Inventory, bound: &[BoundObject], spec: &Arc<SourceSpe
     if plan::wants_series(inventory, effort.limits)? {
         let column = inventory.table.slice_column().and_then(|name| inventory.table.columns.iter().position(|c| c.name == *name));
         let column = column.ok_or_else(|| Error::internal("a sample of no column"))?;
-        inventory.series_sample = timelake_source::sample_series(bound, spec, column, SERIES_SAMPLE)?;
+        inventory.series_sample = timelake_source::sample_series(bound, column, SERIES_SAMPLE)?;
     }
     Ok(())
 }

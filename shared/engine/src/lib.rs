@@ -7,6 +7,7 @@ pub mod cancel;
 pub mod hash;
 pub mod identity;
 pub mod inventory;
+pub mod land;
 pub mod open;
 pub mod overlap;
 pub mod plan;

@@ -66,7 +66,9 @@ pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier,
     }
     // A job that only planned wrote nothing and holds nothing.
     let jobs = engine.jobs.jobs(Some(&uuid)).await?;
-    for older in jobs.iter().filter(|j| j.request_hash == hash && !j.state.is_final() && j.state != State::Planning) {
+    for older in
+        jobs.iter().filter(|j| j.request_hash == hash && !j.state.is_final() && !matches!(j.state, State::Planning | State::Landing))
+    {
         if !earlier.new {
             return Err(Error::conflict(
                 Reason::OlderJobUnfinished,

@@ -29,6 +29,9 @@ const ROWS_SHARE_PERCENT: u64 = 60;
 /// Smallest memory of one worker that a plan is made for.
 const MIN_WORKER_BYTES: u64 = 32 << 20;
 
+/// Rows of one worker are not more than this, however much memory there is: texts of a column have 32-bit offsets.
+const MAX_BUFFER_BYTES: u64 = 1 << 30;
+
 /// Memory that one worker is counted with, besides its rows: a decoded batch, a row group being encoded.
 pub const WORKER_BYTES: u64 = 128 << 20;
 /// What the process takes before any worker.
@@ -57,8 +60,13 @@ impl PlanLimits {
 
     /// Rows one unit may hold, given the width of a row in memory.
     pub fn unit_rows(&self, row_bytes: u64) -> u64 {
+        (self.buffer_bytes() / row_bytes.max(1)).max(1)
+    }
+
+    /// Bytes of rows one worker may hold.
+    pub fn buffer_bytes(&self) -> u64 {
         let worker = (self.memory_bytes / self.threads.max(1)).max(MIN_WORKER_BYTES);
-        (worker * ROWS_SHARE_PERCENT / 100 / row_bytes.max(1)).max(1)
+        (worker * ROWS_SHARE_PERCENT / 100).min(MAX_BUFFER_BYTES)
     }
 }
 
@@ -362,7 +370,8 @@ fn assign(sources: &[Source], units: &mut [WorkUnit], period: Period) {
     for source in sources {
         let mut owner = None;
         for (i, unit) in units.iter_mut().enumerate() {
-            let touched = source.info.time.is_some() && touches(&unit.window, source.info.time);
+            let touched =
+                source.info.time.is_some() && touches(&unit.window, source.info.time) && may_hold_series(&unit.series, source.info);
             if touched && !unit.window.is_empty() && holds_counted(source, &unit.window, period) {
                 push(&mut unit.inputs, source);
                 owner.get_or_insert(i);
@@ -375,6 +384,24 @@ fn assign(sources: &[Source], units: &mut [WorkUnit], period: Period) {
         });
         push(&mut units[owner].owns, source);
     }
+}
+
+/// Bounds of a row group's series that no series of the slice lies in: the unit need not read it. Only runs have bounds,
+/// and every row of a run has a series, so the slice of rows without one makes no difference.
+fn may_hold_series(slice: &SeriesSlice, info: &RowGroupInfo) -> bool {
+    let Some(bounds) = &info.series else { return true };
+    let buckets = match (&slice.buckets, bounds.buckets) {
+        (Some(set), Some((low, high))) => set.buckets.iter().any(|b| (low..=high).contains(b)),
+        _ => true,
+    };
+    let range = match (&slice.range, &bounds.range) {
+        (Some(range), Some((low, high))) => {
+            range.from.as_ref().is_none_or(|from| high.as_bytes() >= from.as_bytes())
+                && range.to.as_ref().is_none_or(|to| low.as_bytes() < to.as_bytes())
+        }
+        _ => true,
+    };
+    buckets && range
 }
 
 /// With exact counts a row group is given only to units whose chunks it has rows in.

@@ -9,7 +9,7 @@ use iceberg::{TableIdent, TableRequirement, TableUpdate};
 use std::ops::Range;
 use std::time::Duration;
 use timelake_model::ledger::{CounterRecord, GroupRecord, JobRecord, PlanRecord, RoundKey, UnitMessage, UnitRecord};
-use timelake_model::{AttemptId, Error, GroupName, JobId, Result, TimestampUs, UnitReceipt};
+use timelake_model::{AttemptId, Error, GroupName, JobId, Receipt, Result, TimestampUs};
 
 /// Time, and the two things that must differ from run to run.
 pub trait Clock: Send + Sync {
@@ -74,7 +74,7 @@ pub trait ObjectStore: Send + Sync {
 /// How an attempt ends.
 #[derive(Debug, Clone, PartialEq)]
 pub enum UnitEnd {
-    Done(Box<UnitReceipt>),
+    Done(Box<Receipt>),
     Failed(Error),
 }
 

@@ -8,6 +8,7 @@ use timelake_model::{Error, Reason, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
     Inventory,
+    Land,
     Plan,
     Write,
     Stage,
@@ -16,10 +17,11 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Step; 6] = [Step::Inventory, Step::Plan, Step::Write, Step::Stage, Step::Validate, Step::Publish];
+    pub const ALL: [Step; 7] = [Step::Inventory, Step::Land, Step::Plan, Step::Write, Step::Stage, Step::Validate, Step::Publish];
     pub fn name(self) -> &'static str {
         match self {
             Step::Inventory => "inventory",
+            Step::Land => "land",
             Step::Plan => "plan",
             Step::Write => "write",
             Step::Stage => "stage",

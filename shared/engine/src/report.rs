@@ -1,10 +1,10 @@
 //! The run manifest of a job, from the ledger, the plan and the receipts.
 
-use crate::Engine;
 use crate::rounds::latest_units;
 use crate::store::{StoredPlan, load_plan};
 use crate::validate::totals;
 use crate::write::{merge_errors, partitions};
+use crate::{Engine, land};
 use std::collections::BTreeMap;
 use timelake_model::ids::{branch_name, published_tag};
 use timelake_model::ledger::{JobRecord, UnitRecord, UnitState};
@@ -43,10 +43,13 @@ pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
         });
         units.extend(of_group);
     }
-    let receipts: Vec<UnitReceipt> = units.into_iter().filter_map(|u| u.receipt).collect();
+    let receipts: Vec<UnitReceipt> = units.into_iter().filter_map(|u| u.receipt?.into_written()).collect();
+    // Before there is a plan, what landing found is all there is to tell.
+    let landed = if stored.is_none() { land::finished(engine, job).await? } else { vec![] };
     let committed = groups.iter().any(|g| g.committed);
-    let counts = stored.as_ref().map_or_else(Counts::default, |s| totals(s, &receipts));
-    let errors = merge_errors(receipts.iter().flat_map(|r| r.errors.clone()));
+    let counts = stored.as_ref().map_or_else(|| land::totals(&landed), |s| totals(s, &receipts));
+    let earlier = stored.as_ref().and_then(|s| s.inventory.landed.as_ref()).map_or_else(|| land::errors(&landed), |l| l.errors.clone());
+    let errors = merge_errors(earlier.into_iter().chain(receipts.iter().flat_map(|r| r.errors.clone())));
     let time_range = receipts.iter().filter_map(|r| r.time).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     let mut column_sums: BTreeMap<String, u64> = BTreeMap::new();
     for (column, sum) in receipts.iter().flat_map(|r| &r.column_sums) {
@@ -84,19 +87,24 @@ pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
 
 fn missing_columns(stored: &StoredPlan) -> BTreeMap<String, Vec<String>> {
     let mut out: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for object in &stored.inventory.objects {
-        for column in &object.missing_columns {
-            out.entry(column.clone()).or_default().push(object.object.shown.clone());
+    let mut add = |columns: &[String], shown: &str| {
+        for column in columns {
+            out.entry(column.clone()).or_default().push(shown.to_string());
         }
+    };
+    match &stored.inventory.landed {
+        Some(landed) => landed.sources.iter().for_each(|s| add(&s.missing_columns, &s.object.shown)),
+        None => stored.inventory.objects.iter().for_each(|o| add(&o.missing_columns, &o.object.shown)),
     }
     out
 }
 
 fn source(stored: &StoredPlan) -> SourceSummary {
-    let objects = &stored.inventory.objects;
+    let (objects, sources) = (&stored.inventory.objects, stored.inventory.sources());
     SourceSummary {
-        files: objects.len() as u64,
-        bytes: objects.iter().map(|o| o.object.size).sum(),
+        files: sources.len() as u64,
+        bytes: sources.iter().map(|o| o.size).sum(),
+        landed_bytes: stored.inventory.landed.as_ref().map_or(0, |_| objects.iter().map(|o| o.object.size).sum()),
         row_groups: objects.iter().map(|o| o.row_groups.len() as u64).sum(),
         row_groups_pruned: stored.plan.pruned.len() as u64,
     }
@@ -146,7 +154,7 @@ fn changed_ranges(stored: Option<&StoredPlan>, receipts: &[UnitReceipt]) -> Vec<
 /// What a user should know, from the source and from the rows.
 fn warnings(stored: Option<&StoredPlan>, receipts: &[UnitReceipt], counts: &Counts, errors: &[RowErrors]) -> Vec<String> {
     let mut out = stored.map(|s| s.inventory.warnings.clone()).unwrap_or_default();
-    let files = stored.map_or(0, |s| s.inventory.objects.len());
+    let files = stored.map_or(0, |s| s.inventory.sources().len());
     for (column, without) in stored.map(missing_columns).unwrap_or_default() {
         out.push(format!("{column} is not in {} of {files} files ({} ...): NULL there", without.len(), without[0]));
     }

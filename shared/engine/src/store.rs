@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use timelake_model::inventory::ExistingFile;
 use timelake_model::ledger::{Phase, RoundKey};
-use timelake_model::{Error, GroupName, Inventory, JobId, Kind, Reason, Result, WritePlan};
+use timelake_model::{Error, GroupName, Inventory, JobId, Kind, LandPlan, Reason, Result, WritePlan};
 
 /// What the units of a round look at: existing rows of one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +51,27 @@ async fn write_once<T: Serialize + DeserializeOwned>(engine: &Engine, uri: &str,
         return Ok(value);
     }
     read(engine, uri).await?.ok_or_else(|| Error::unavailable(Reason::StorageUnavailable, format!("{uri} was there and is gone")))
+}
+
+fn land_uri(engine: &Engine, job: &JobId, generation: u32) -> String {
+    format!("{}/land.json", folder(engine, job, generation))
+}
+/// Where a generation's runs go when the user names no folder.
+pub fn runs_uri(engine: &Engine, job: &JobId, generation: u32) -> String {
+    format!("{}/runs", folder(engine, job, generation))
+}
+/// The rows that `--on-bad-row quarantine` left out.
+pub fn rejected_uri(engine: &Engine, job: &JobId) -> String {
+    format!("{}/{job}/rejected.ndjson", engine.jobs_root)
+}
+
+pub async fn load_land_plan(engine: &Engine, job: &JobId, generation: u32) -> Result<Option<LandPlan>> {
+    read(engine, &land_uri(engine, job, generation)).await
+}
+
+/// Stores the landing plan unless one is stored already; returns what is stored.
+pub async fn store_land_plan(engine: &Engine, plan: LandPlan) -> Result<LandPlan> {
+    write_once(engine, &land_uri(engine, &plan.job, plan.generation), plan).await
 }
 
 /// A stored plan with the inventory it was made from.

@@ -2,6 +2,7 @@
 
 use crate::Engine;
 use crate::inventory::table_ident;
+use crate::land::{self, Folds, LandTask};
 use crate::ports::{Claim, EndOutcome, MAX_DELIVERIES, UnitEnd};
 use crate::progress::{Progress, Step, StopFlag};
 use crate::store::{RoundBase, StoredPlan, load_base};
@@ -10,8 +11,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use timelake_model::inventory::SourceObject;
 use timelake_model::ledger::{JobRecord, RoundKey};
-use timelake_model::{AttemptId, Error, GroupName, Kind, Reason, Result, UnitReceipt};
+use timelake_model::{AttemptId, Error, GroupName, Kind, LandPlan, Reason, Receipt, Result};
 use timelake_source::{BoundObject, SourceSpec};
 use tokio::runtime::Handle;
 
@@ -24,35 +26,43 @@ const IDLE_PAUSE: Duration = Duration::from_millis(20);
 /// Times the end of a unit is reported again when the ledger does not answer.
 const END_TRIES: u32 = 5;
 
+/// What one phase does with a unit; called from several threads.
+pub trait Attempts: Sync {
+    fn attempt(&self, key: &RoundKey, unit: u32, attempt: &AttemptId, runtime: &Handle) -> Result<Receipt>;
+}
+
 /// What the workers of a job share.
-pub struct JobContext<'a> {
+pub struct Workers<'a> {
     pub engine: &'a Engine,
     pub job: &'a JobRecord,
-    pub stored: &'a StoredPlan,
-    pub spec: &'a Arc<SourceSpec>,
-    pub bound: &'a [BoundObject],
     pub progress: &'a dyn Progress,
     pub stop: &'a StopFlag,
-    bases: Mutex<HashMap<(GroupName, u32), Arc<RoundBase>>>,
     given_up: AtomicBool,
 }
 
-impl<'a> JobContext<'a> {
-    pub fn new(
-        engine: &'a Engine,
-        job: &'a JobRecord,
-        stored: &'a StoredPlan,
-        spec: &'a Arc<SourceSpec>,
-        bound: &'a [BoundObject],
-        progress: &'a dyn Progress,
-        stop: &'a StopFlag,
-    ) -> Self {
-        JobContext { engine, job, stored, spec, bound, progress, stop, bases: Mutex::default(), given_up: AtomicBool::new(false) }
+impl<'a> Workers<'a> {
+    pub fn new(engine: &'a Engine, job: &'a JobRecord, progress: &'a dyn Progress, stop: &'a StopFlag) -> Self {
+        Workers { engine, job, progress, stop, given_up: AtomicBool::new(false) }
     }
 
     /// A worker cannot go on: the others end after their unit instead of waiting for what it holds.
     pub fn give_up(&self) {
         self.given_up.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Writes the units of a plan.
+pub struct Writing<'a> {
+    pub workers: &'a Workers<'a>,
+    pub stored: &'a StoredPlan,
+    pub spec: &'a Arc<SourceSpec>,
+    pub bound: &'a [BoundObject],
+    bases: Mutex<HashMap<(GroupName, u32), Arc<RoundBase>>>,
+}
+
+impl<'a> Writing<'a> {
+    pub fn new(workers: &'a Workers<'a>, stored: &'a StoredPlan, spec: &'a Arc<SourceSpec>, bound: &'a [BoundObject]) -> Self {
+        Writing { workers, stored, spec, bound, bases: Mutex::default() }
     }
 
     async fn base(&self, key: &RoundKey) -> Result<Arc<RoundBase>> {
@@ -60,15 +70,38 @@ impl<'a> JobContext<'a> {
         if let Some(base) = self.bases.lock().map_err(|_| Error::internal("a worker panicked"))?.get(&at) {
             return Ok(base.clone());
         }
-        let base = Arc::new(load_base(self.engine, self.stored, &key.group, key.round).await?);
+        let base = Arc::new(load_base(self.workers.engine, self.stored, &key.group, key.round).await?);
         self.bases.lock().map_err(|_| Error::internal("a worker panicked"))?.insert(at, base.clone());
         Ok(base)
     }
 }
 
+/// Lands the splits of a landing plan.
+pub struct Landing<'a> {
+    pub workers: &'a Workers<'a>,
+    pub plan: &'a LandPlan,
+    pub spec: &'a Arc<SourceSpec>,
+    pub bound: &'a [BoundObject],
+    pub buffer_bytes: usize,
+    folds: Folds,
+    doomed: AtomicBool,
+}
+
+impl<'a> Landing<'a> {
+    pub fn new(
+        workers: &'a Workers<'a>,
+        plan: &'a LandPlan,
+        spec: &'a Arc<SourceSpec>,
+        bound: &'a [BoundObject],
+        buffer_bytes: usize,
+    ) -> Self {
+        Landing { workers, plan, spec, bound, buffer_bytes, folds: Folds::new(&plan.folds), doomed: AtomicBool::new(false) }
+    }
+}
+
 /// Works until no message of the job is left (or the job is stopped). Returns an error only when going on
 /// makes no sense; faults of a unit end that unit.
-pub fn work(context: &JobContext, owner: &str, runtime: &Handle) -> Result<()> {
+pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Handle) -> Result<()> {
     let engine = context.engine;
     loop {
         context.stop.check()?;
@@ -83,11 +116,11 @@ pub fn work(context: &JobContext, owner: &str, runtime: &Handle) -> Result<()> {
             runtime.block_on(async { engine.clock.sleep(IDLE_PAUSE).await });
             continue;
         };
-        one(context, &claim, runtime)?;
+        one(context, phase, &claim, runtime)?;
     }
 }
 
-fn one(context: &JobContext, claim: &Claim, runtime: &Handle) -> Result<()> {
+fn one(context: &Workers, phase: &dyn Attempts, claim: &Claim, runtime: &Handle) -> Result<()> {
     let engine = context.engine;
     let (key, unit) = (&claim.message.key, claim.message.unit);
     if key.generation != context.job.generation {
@@ -97,7 +130,7 @@ fn one(context: &JobContext, claim: &Claim, runtime: &Handle) -> Result<()> {
     if !runtime.block_on(engine.jobs.begin_attempt(key, unit, &attempt))? {
         return runtime.block_on(engine.queue.ack(claim));
     }
-    let end = match attempt_unit(context, key, unit, &attempt, runtime) {
+    let end = match phase.attempt(key, unit, &attempt, runtime) {
         Ok(receipt) => UnitEnd::Done(Box::new(receipt)),
         Err(e) if e.reason == Reason::Interrupted => {
             runtime.block_on(engine.queue.release(claim, Duration::ZERO))?;
@@ -129,40 +162,83 @@ async fn end_unit(engine: &Engine, key: &RoundKey, unit: u32, attempt: &AttemptI
     }
 }
 
-fn attempt_unit(context: &JobContext, key: &RoundKey, unit: u32, attempt: &AttemptId, runtime: &Handle) -> Result<UnitReceipt> {
-    let engine = context.engine;
-    let group = crate::rounds::planned(context.stored, &key.group)?;
-    let unit = group.units.iter().find(|u| u.index == unit).ok_or_else(|| Error::internal(format!("the plan has no unit {unit}")))?;
-    let base = runtime.block_on(context.base(key))?;
-    let table = runtime.block_on(engine.catalog.load(&table_ident(&context.job.table)?))?;
-    let check_stop = || context.stop.check();
-    let first_round = key.round == 0;
-    let advance = |rows: u64| {
-        if first_round {
-            context.progress.advance(Step::Write, rows)
-        }
-    };
-    let task = UnitTask {
-        reading: Reading {
-            inventory: &context.stored.inventory,
-            options: &context.job.request.rows,
-            spec: context.spec,
-            bound: context.bound,
-            check_stop: &check_stop,
-            advance: &advance,
-        },
-        plan: &context.stored.plan,
-        unit,
-        round: key.round,
-        attempt,
-        table: &table,
-        base_snapshot: base.snapshot,
-        existing: &base.existing,
-        runtime,
-    };
-    let receipt = write_unit(&task)?;
-    // The ledger must never know files that a power loss can take back.
-    let files: Vec<String> = receipt.files.iter().map(|f| f.path.clone()).chain(receipt.manifests.iter().map(|m| m.path.clone())).collect();
-    runtime.block_on(engine.objects.make_durable(&files))?;
-    Ok(receipt)
+impl Attempts for Writing<'_> {
+    fn attempt(&self, key: &RoundKey, unit: u32, attempt: &AttemptId, runtime: &Handle) -> Result<Receipt> {
+        let Workers { engine, job, progress, stop, .. } = self.workers;
+        let group = crate::rounds::planned(self.stored, &key.group)?;
+        let unit = group.units.iter().find(|u| u.index == unit).ok_or_else(|| Error::internal(format!("the plan has no unit {unit}")))?;
+        let base = runtime.block_on(self.base(key))?;
+        let table = runtime.block_on(engine.catalog.load(&table_ident(&job.table)?))?;
+        let check_stop = || stop.check();
+        let first_round = key.round == 0;
+        let advance = |rows: u64| {
+            if first_round {
+                progress.advance(Step::Write, rows)
+            }
+        };
+        let task = UnitTask {
+            reading: Reading {
+                inventory: &self.stored.inventory,
+                options: &job.request.rows,
+                spec: self.spec,
+                bound: self.bound,
+                folds: None,
+                check_stop: &check_stop,
+                advance: &advance,
+            },
+            plan: &self.stored.plan,
+            unit,
+            round: key.round,
+            attempt,
+            table: &table,
+            base_snapshot: base.snapshot,
+            existing: &base.existing,
+            runtime,
+        };
+        let receipt = write_unit(&task)?;
+        // The ledger must never know files that a power loss can take back.
+        let files: Vec<String> =
+            receipt.files.iter().map(|f| f.path.clone()).chain(receipt.manifests.iter().map(|m| m.path.clone())).collect();
+        runtime.block_on(engine.objects.make_durable(&files))?;
+        Ok(Receipt::Write(receipt))
+    }
+}
+
+impl Attempts for Landing<'_> {
+    fn attempt(&self, key: &RoundKey, unit: u32, attempt: &AttemptId, runtime: &Handle) -> Result<Receipt> {
+        let Workers { engine, job, progress, stop, .. } = self.workers;
+        let table = runtime.block_on(engine.catalog.load(&table_ident(&job.table)?))?;
+        let check_stop = || stop.check();
+        let advance = |rows: u64| progress.advance(Step::Land, rows);
+        let stat = |path: &str| {
+            let found = runtime.block_on(engine.objects.stat(path))?;
+            let shown = found.uri.clone();
+            Ok(SourceObject { uri: found.uri, shown, size: found.size, fingerprint: found.fingerprint, hive: Default::default() })
+        };
+        let task = LandTask {
+            reading: Reading {
+                inventory: &self.plan.inventory,
+                options: &job.request.rows,
+                spec: self.spec,
+                bound: self.bound,
+                folds: Some(&self.folds),
+                check_stop: &check_stop,
+                advance: &advance,
+            },
+            plan: self.plan,
+            unit,
+            round: key.round,
+            attempt,
+            table: &table,
+            folder: &self.plan.folder,
+            buffer_bytes: self.buffer_bytes,
+            doomed: &self.doomed,
+            runtime,
+            stat: &stat,
+        };
+        let receipt = land::land(&task)?;
+        let files: Vec<String> = receipt.runs.iter().map(|r| r.file.uri.clone()).chain(receipt.rejected.clone()).collect();
+        runtime.block_on(engine.objects.make_durable(&files))?;
+        Ok(Receipt::Land(receipt))
+    }
 }

@@ -66,7 +66,7 @@ fn row_group() -> impl Strategy<Value = RowGroupInfo> {
             *per_chunk.entry(Period::Day.ordinal(low.0)).or_default() += rows / 2;
             *per_chunk.entry(Period::Day.ordinal(high.0)).or_default() += rows - rows / 2;
         }
-        RowGroupInfo { rows, time, per_chunk }
+        RowGroupInfo { rows, time, per_chunk, series: None }
     })
 }
 
@@ -91,7 +91,14 @@ fn inventory() -> impl Strategy<Value = Inventory> {
                         fingerprint: "1".into(),
                         hive: BTreeMap::new(),
                     };
-                    InventoryObject { object, rows: row_groups.iter().map(|g| g.rows).sum(), row_groups, missing_columns: vec![] }
+                    InventoryObject {
+                        object,
+                        rows: row_groups.iter().map(|g| g.rows).sum(),
+                        row_groups,
+                        missing_columns: vec![],
+                        text: false,
+                        run_of: None,
+                    }
                 })
                 .collect();
             let at = |day: i64| TimestampUs(day * MICROS_PER_DAY + 1_234_567);
@@ -107,6 +114,7 @@ fn inventory() -> impl Strategy<Value = Inventory> {
                 retention_start: retention.map(at),
                 warnings: vec![],
                 clip_retention: clip,
+                landed: None,
             }
         },
     )
@@ -209,12 +217,13 @@ fn unit_limits_are_partition_limits_unless_one_chunk_exceeds_memory() {
         rows,
         time: Some((TimestampUs(day * MICROS_PER_DAY), TimestampUs((day + 1) * MICROS_PER_DAY - 1))),
         per_chunk: BTreeMap::new(),
+        series: None,
     };
     let object = SourceObject { uri: "/0".into(), shown: "0".into(), size: 1, fingerprint: "1".into(), hive: BTreeMap::new() };
     let row_groups: Vec<_> = (0..10).map(|day| rows(day, 100_000)).collect();
     let mut inventory = Inventory {
         table: table("day", true),
-        objects: vec![InventoryObject { object, rows: 1_000_000, row_groups, missing_columns: vec![] }],
+        objects: vec![InventoryObject { object, rows: 1_000_000, row_groups, missing_columns: vec![], text: false, run_of: None }],
         series_sample: vec![],
         row_bytes: 100,
         times: Window::new(0, 100 * MICROS_PER_DAY),
@@ -222,6 +231,7 @@ fn unit_limits_are_partition_limits_unless_one_chunk_exceeds_memory() {
         retention_start: None,
         warnings: vec![],
         clip_retention: false,
+        landed: None,
     };
     let limits = PlanLimits { memory_bytes: 64 << 20, threads: 1 };
     let made = plan(&inventory, &JobId("j".into()), 1, limits).unwrap();

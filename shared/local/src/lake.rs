@@ -1,6 +1,7 @@
 //! The embedded lake's commands, each one function: what the command line calls.
 
 use crate::job_lock::JobLock;
+use crate::landing;
 use crate::runner::{Run, Runner};
 use crate::{LocalObjects, SqliteCatalog, SqliteLedger, SystemClock};
 use serde::Serialize;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use timelake_engine::open::{self, Earlier};
 use timelake_engine::progress::{Progress, StopFlag};
 use timelake_engine::tables::{self, ContractChange, CreateTable, TableInfo, TableSummary};
-use timelake_engine::{Engine, cancel, inventory, report, rounds, store, validate};
+use timelake_engine::{Engine, cancel, inventory, land, report, rounds, store, validate};
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitState};
 use timelake_model::manifest::RunManifest;
 use timelake_model::verdict::Verdict;
@@ -151,6 +152,10 @@ impl Lake {
 
     /// The manifest of a run that found everything published: it read and wrote nothing.
     async fn nothing_to_do(&self, job: &JobRecord) -> Result<RunManifest> {
+        // A run that was killed right after publishing left them.
+        if !job.request.run.keep_runs && JobLock::take(&self.jobs, &job.job).is_ok() {
+            landing::remove_runs(&self.engine, job).await?;
+        }
         let mut manifest = report::manifest(&self.engine, job).await?;
         manifest.published = false;
         manifest.already_published = true;
@@ -203,7 +208,8 @@ impl Lake {
         else {
             return Err(wrong_state(&job, "nothing of it is staged"));
         };
-        let receipts = rounds::latest_units(&self.engine, group).await?.into_iter().filter_map(|u| u.receipt).collect::<Vec<_>>();
+        let receipts =
+            rounds::latest_units(&self.engine, group).await?.into_iter().filter_map(|u| u.receipt?.into_written()).collect::<Vec<_>>();
         let effort = validate::Effort { full, threads: job.request.run.threads, progress, stop };
         progress.begin(timelake_engine::progress::Step::Validate, Some(receipts.iter().map(|r| r.counts.rows_written).sum()));
         let verdict = validate::validate(&self.engine, &job, &stored, group, &receipts, &effort).await;
@@ -221,6 +227,10 @@ impl Lake {
         } else {
             cancel::cancel(&self.engine, &job.job).await?
         };
+        // A process that still runs the job finds out by itself and removes them.
+        if job.state == State::Cancelled && JobLock::take(&self.jobs, &job.job).is_ok() {
+            landing::remove_runs(&self.engine, &job).await?;
+        }
         self.manifest_of(&job).await
     }
 
@@ -277,6 +287,20 @@ impl Lake {
         let groups = self.engine.jobs.groups(&job.job, job.generation).await?;
         let stored = store::load_plan(&self.engine, &job.job, job.generation).await?;
         let mut units = Vec::new();
+        for split in land::units(&self.engine, &job).await? {
+            units.push(UnitStatus {
+                group: split.key.group.to_string(),
+                unit: split.unit,
+                round: split.key.round,
+                state: split.state,
+                window: Window::ALL,
+                estimated_rows: split.rows,
+                rows: split.rows,
+                bytes: split.bytes,
+                attempts: split.attempts.len() as u32,
+                error: split.error,
+            });
+        }
         for group in &groups {
             let planned = stored.as_ref().and_then(|s| s.plan.group(&group.group));
             for unit in rounds::latest_units(&self.engine, group).await? {

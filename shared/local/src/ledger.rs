@@ -338,16 +338,17 @@ impl Ending {
     fn of(key: &RoundKey, unit: u32, attempt: &AttemptId, end: &UnitEnd) -> Result<Ending> {
         match end {
             UnitEnd::Done(receipt) => {
-                if (receipt.unit, receipt.round, &receipt.attempt) != (unit, key.round, attempt) {
+                let of = receipt.of();
+                if of != (unit, key.round, attempt) {
                     return Err(Error::internal(format!(
                         "unit {unit} of round {} is ended by attempt {attempt} with the receipt of unit {}, round {}, attempt {}",
-                        key.round, receipt.unit, receipt.round, receipt.attempt
+                        key.round, of.0, of.1, of.2
                     )));
                 }
                 Ok(Ending {
                     state: UnitState::Done,
-                    rows: receipt.counts.rows_written,
-                    bytes: receipt.files.iter().map(|file| file.bytes).sum(),
+                    rows: receipt.size().0,
+                    bytes: receipt.size().1,
                     receipt: Some(to_json(receipt)?),
                     error: None,
                 })

@@ -5,6 +5,7 @@ pub mod catalog;
 pub mod clock;
 mod job_lock;
 mod lake;
+mod landing;
 pub mod ledger;
 pub mod objects;
 mod queue;

@@ -1,8 +1,9 @@
 //! Runs a job in this process, from wherever it stands to where it stops: the embedded fan-out and fan-in.
 
+use crate::landing;
 use std::sync::Arc;
 use std::time::Instant;
-use timelake_engine::inventory::{self, Effort, OpenTable};
+use timelake_engine::inventory::{self, Effort, OpenTable, Taken};
 use timelake_engine::plan::{self, PlanLimits};
 use timelake_engine::progress::{Progress, Step, StopFlag};
 use timelake_engine::publish::{self, Published};
@@ -10,14 +11,14 @@ use timelake_engine::rounds::{self, Again};
 use timelake_engine::store::{self, StoredPlan};
 use timelake_engine::tries::{change_group, change_job, settle_job};
 use timelake_engine::validate::{self, Effort as Validation};
-use timelake_engine::work::{JobContext, work};
-use timelake_engine::{Engine, cancel, report, stage};
+use timelake_engine::work::{Attempts, Landing, Workers, Writing, work};
+use timelake_engine::{Engine, cancel, land, report, stage};
 use timelake_model::inventory::SourceObject;
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitRecord, UnitState};
 use timelake_model::manifest::{RunManifest, StepTime};
 use timelake_model::request::RunOptions;
 use timelake_model::verdict::{Check, Verdict};
-use timelake_model::{Error, Kind, Reason, Result, UnitReceipt};
+use timelake_model::{Error, Kind, LandPlan, LandReceipt, Reason, Result, UnitReceipt};
 use timelake_source::{BoundObject, SourceSpec};
 use tokio::runtime::Handle;
 
@@ -37,6 +38,12 @@ pub struct Runner<'a> {
     checks: Vec<Check>,
 }
 
+enum Planned {
+    Ready(Box<JobRecord>, Box<StoredPlan>),
+    /// Landing found that nothing can be loaded.
+    Rejected(Box<JobRecord>),
+}
+
 /// The source as this process reads it; opened when units are to be written.
 struct Source {
     spec: Arc<SourceSpec>,
@@ -52,23 +59,16 @@ impl<'a> Runner<'a> {
     pub async fn run(mut self, job: JobRecord, table: OpenTable, objects: Option<Vec<SourceObject>>, run: &Run<'_>) -> Result<RunManifest> {
         let spec = inventory::spec(&job.request.rows, &table)?;
         let mut source = Source { spec, bound: None };
-        let (job, stored) = self.planned(job, &table, objects, &mut source, run).await?;
-        if let Err(e) = rounds::open_generation(self.engine, &job, &stored).await {
-            if e.kind == Kind::Conflict {
-                // Nothing is written yet: a later run of the command makes a new plan.
-                for group in self.engine.jobs.groups(&job.job, job.generation).await?.iter().filter(|g| g.state == State::Planning) {
-                    cancel::stand_down(self.engine, &job, group, State::Rejected, Some(e.clone())).await?;
-                }
-                settle_job(self.engine, &job.job, job.generation).await?;
+        let job = match self.planned(job, &table, objects, &mut source, run).await? {
+            Planned::Rejected(job) => *job,
+            Planned::Ready(job, stored) => {
+                self.publish_groups(&job, &stored, &mut source, run).await?;
+                self.engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal("the job is gone from the ledger"))?
             }
-            return Err(e);
+        };
+        if job.state.is_final() && !run.options.keep_runs {
+            landing::remove_runs(self.engine, &job).await?;
         }
-        for group in self.engine.jobs.groups(&job.job, job.generation).await? {
-            let outcome = self.group(&job, &stored, &mut source, group, run).await;
-            settle_job(self.engine, &job.job, job.generation).await?;
-            outcome?;
-        }
-        let job = self.engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal("the job is gone from the ledger"))?;
         if job.state == State::Cancelled {
             return Err(Error::conflict(
                 Reason::Cancelled,
@@ -86,6 +86,25 @@ impl<'a> Runner<'a> {
         Ok(manifest)
     }
 
+    async fn publish_groups(&mut self, job: &JobRecord, stored: &StoredPlan, source: &mut Source, run: &Run<'_>) -> Result<()> {
+        if let Err(e) = rounds::open_generation(self.engine, job, stored).await {
+            if e.kind == Kind::Conflict {
+                // Nothing is written yet: a later run of the command makes a new plan.
+                for group in self.engine.jobs.groups(&job.job, job.generation).await?.iter().filter(|g| g.state == State::Planning) {
+                    cancel::stand_down(self.engine, job, group, State::Rejected, Some(e.clone())).await?;
+                }
+                settle_job(self.engine, &job.job, job.generation).await?;
+            }
+            return Err(e);
+        }
+        for group in self.engine.jobs.groups(&job.job, job.generation).await? {
+            let outcome = self.group(job, stored, source, group, run).await;
+            settle_job(self.engine, &job.job, job.generation).await?;
+            outcome?;
+        }
+        Ok(())
+    }
+
     async fn timed<T>(&mut self, step: Step, rows: Option<u64>, future: impl Future<Output = Result<T>>) -> Result<T> {
         self.progress.begin(step, rows);
         let start = Instant::now();
@@ -99,7 +118,7 @@ impl<'a> Runner<'a> {
         result
     }
 
-    /// The job's plan: stored, or made now.
+    /// The job's plan: stored, or made now; landing comes before it where the source needs that.
     async fn planned(
         &mut self,
         job: JobRecord,
@@ -107,55 +126,28 @@ impl<'a> Runner<'a> {
         objects: Option<Vec<SourceObject>>,
         source: &mut Source,
         run: &Run<'_>,
-    ) -> Result<(JobRecord, StoredPlan)> {
+    ) -> Result<Planned> {
         let engine = self.engine;
         if let Some(stored) = store::load_plan(engine, &job.job, job.generation).await? {
-            return Ok((job, stored));
+            return Ok(Planned::Ready(Box::new(job), Box::new(stored)));
         }
-        let objects = match objects {
-            Some(objects) => objects,
-            None => {
-                return Err(Error::conflict(Reason::WrongState, format!("job {} was stopped before it had a plan", job.job))
-                    .hint("run its command again"));
+        let to_land = store::load_land_plan(engine, &job.job, job.generation).await?;
+        if to_land.is_none() && objects.is_none() {
+            return Err(Error::conflict(Reason::WrongState, format!("job {} was stopped before it had a plan", job.job))
+                .hint("run its command again"));
+        }
+        let made = self.plan_source(&job, table, objects.unwrap_or_default(), to_land, source, run).await;
+        let stored = match made {
+            Ok(Some(stored)) => stored,
+            Ok(None) => {
+                let job = engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal("the job is gone from the ledger"))?;
+                return Ok(Planned::Rejected(Box::new(job)));
             }
-        };
-        let stop = self.stop;
-        let check_stop = move || stop.check();
-        let limits = PlanLimits::new(run.options.memory_bytes, run.options.threads);
-        let effort = Effort { limits, check_stop: &check_stop };
-        let spec = source.spec.clone();
-        let made = async {
-            let taken = self.timed(Step::Inventory, None, inventory::take(table, &job, &objects, &spec, &effort)).await?;
-            let inventory = taken.inventory;
-            let stored = self
-                .timed(Step::Plan, None, async {
-                    store::store_plan(
-                        engine,
-                        inventory,
-                        |inventory| {
-                            let plan = plan::plan(inventory, &job.job, job.generation, limits)?;
-                            plan::check(&plan, inventory)?;
-                            Ok(plan)
-                        },
-                        &job.job,
-                        job.generation,
-                    )
-                    .await
-                })
-                .await?;
-            Ok((stored, taken.bound))
-        }
-        .await;
-        let (stored, bound) = match made {
-            Ok(made) => made,
             Err(e) => {
                 self.give_up_planning(&job, &e).await?;
                 return Err(e);
             }
         };
-        // The bound objects are those of this inventory only if nobody else stored one first.
-        let same = stored.inventory.objects.iter().map(|o| &o.object).eq(objects.iter());
-        source.bound = same.then_some(bound);
         let window = stored.plan.window;
         let changed = change_job(engine, &job.job, job.generation, |j| {
             let changes = j.window != window && !j.state.is_final();
@@ -164,7 +156,109 @@ impl<'a> Runner<'a> {
         })
         .await?;
         // Another generation: `open_generation` finds out and stands this one down.
-        Ok((changed.unwrap_or(job), stored))
+        Ok(Planned::Ready(Box::new(changed.unwrap_or(job)), Box::new(stored)))
+    }
+
+    /// `None`: landing found that nothing can be loaded, and the job is REJECTED.
+    async fn plan_source(
+        &mut self,
+        job: &JobRecord,
+        table: &OpenTable,
+        objects: Vec<SourceObject>,
+        to_land: Option<LandPlan>,
+        source: &mut Source,
+        run: &Run<'_>,
+    ) -> Result<Option<StoredPlan>> {
+        let engine = self.engine;
+        let stop = self.stop;
+        let check_stop = move || stop.check();
+        let limits = PlanLimits::new(run.options.memory_bytes, run.options.threads);
+        let runs_folder = landing::runs_folder(engine, job, run.options)?;
+        let effort = Effort { limits, runs_folder: &runs_folder, check_stop: &check_stop };
+        let spec = source.spec.clone();
+        let taken = match to_land {
+            Some(plan) => Taken::ToLand { plan: Box::new(plan), bound: vec![] },
+            None => self.timed(Step::Inventory, None, inventory::take(table, job, &objects, &spec, &effort)).await?,
+        };
+        let (found, bound) = match taken {
+            Taken::Direct { inventory, bound } => (*inventory, bound),
+            Taken::ToLand { plan, bound } => {
+                let Some((plan, receipts)) = self.land(job, *plan, bound, &spec, &effort).await? else { return Ok(None) };
+                // The table may have got rows meanwhile.
+                let table = inventory::open_table(engine, &job.table).await?;
+                inventory::of_runs(&table, &plan, &receipts, &effort).await?
+            }
+        };
+        let planned: Vec<SourceObject> = found.objects.iter().map(|o| o.object.clone()).collect();
+        let stored = self
+            .timed(Step::Plan, None, async {
+                store::store_plan(
+                    engine,
+                    found,
+                    |inventory| {
+                        let plan = plan::plan(inventory, &job.job, job.generation, limits)?;
+                        plan::check(&plan, inventory)?;
+                        Ok(plan)
+                    },
+                    &job.job,
+                    job.generation,
+                )
+                .await
+            })
+            .await?;
+        // The bound objects are those of this inventory only if nobody else stored one first.
+        let same = stored.inventory.objects.iter().map(|o| &o.object).eq(planned.iter());
+        source.bound = same.then_some(bound);
+        Ok(Some(stored))
+    }
+
+    /// Lands the source. `None`: it holds rows that stop the job, which is REJECTED.
+    async fn land(
+        &mut self,
+        job: &JobRecord,
+        plan: LandPlan,
+        bound: Vec<BoundObject>,
+        spec: &Arc<SourceSpec>,
+        effort: &Effort<'_>,
+    ) -> Result<Option<(LandPlan, Vec<LandReceipt>)>> {
+        let engine = self.engine;
+        let ours = plan.clone();
+        let plan = store::store_land_plan(engine, plan).await?;
+        change_job(engine, &job.job, job.generation, |j| {
+            let changes = j.state == State::Planning;
+            if changes {
+                j.state = State::Landing;
+            }
+            changes
+        })
+        .await?;
+        let pending = land::open(engine, job, &plan).await?;
+        if !pending.is_empty() {
+            landing::check_space(&plan, &pending)?;
+            let bound = match bound.is_empty() || plan != ours {
+                true => inventory::reopen(&plan.inventory, spec, effort)?,
+                false => bound,
+            };
+            let workers = Workers::new(engine, job, self.progress, self.stop);
+            let buffer = effort.limits.buffer_bytes() as usize;
+            let landing = Landing::new(&workers, &plan, spec, &bound, buffer);
+            let count = (effort.limits.threads as usize).min(pending.len());
+            self.timed(Step::Land, None, async { run_workers(&workers, &landing, count) }).await?;
+        }
+        let receipts = land::receipts(engine, job, &plan).await?;
+        landing::list_rejected(engine, job, &receipts).await?;
+        let bad_rows = receipts.iter().map(|r| r.bad_rows).sum();
+        let Some(error) = land::verdict(&job.request.rows, &land::errors(&receipts), bad_rows) else { return Ok(Some((plan, receipts))) };
+        change_job(engine, &job.job, job.generation, |j| {
+            let changes = !j.state.is_final();
+            if changes {
+                j.state = State::Rejected;
+                j.error = Some(error.clone());
+            }
+            changes
+        })
+        .await?;
+        Ok(None)
     }
 
     /// A request that cannot be planned leaves no unfinished job behind.
@@ -279,8 +373,9 @@ impl<'a> Runner<'a> {
             return self.hold(group, error).await;
         }
         let receipts = receipts(units);
-        if let Some(bad) = validate::fatal_errors(&receipts).into_iter().next() {
-            return cancel::stand_down(self.engine, job, group, State::Rejected, Some(bad.first)).await;
+        let bad_rows = receipts.iter().map(|r| r.bad_rows).sum();
+        if let Some(bad) = land::verdict(&job.request.rows, &validate::all_errors(&receipts), bad_rows) {
+            return cancel::stand_down(self.engine, job, group, State::Rejected, Some(bad)).await;
         }
         if receipts.iter().all(|r| r.files.is_empty()) {
             if let Err(finding) = validate::conservation(stored, &receipts).map(|check| self.checks.push(check)) {
@@ -298,41 +393,20 @@ impl<'a> Runner<'a> {
             let stop = self.stop;
             let check_stop = move || stop.check();
             let limits = PlanLimits::new(run.options.memory_bytes, run.options.threads);
-            source.bound = Some(tokio::task::block_in_place(|| {
-                inventory::reopen(&stored.inventory, &source.spec, &Effort { limits, check_stop: &check_stop })
-            })?);
+            let effort = Effort { limits, runs_folder: "", check_stop: &check_stop };
+            source.bound = Some(tokio::task::block_in_place(|| inventory::reopen(&stored.inventory, &source.spec, &effort))?);
         }
         let bound = source.bound.as_deref().unwrap_or_default();
-        let context = JobContext::new(self.engine, job, stored, &source.spec, bound, self.progress, self.stop);
-        let rows = rows_to_read(stored, &rounds::latest_units(self.engine, group).await?);
-        let runtime = Handle::current();
-        // A unit's memory was planned for this many threads; more would break the bound.
-        let workers = threads.min(stored.plan.units().count()).max(1);
-        let write = async {
-            tokio::task::block_in_place(|| {
-                std::thread::scope(|scope| {
-                    let (context, runtime) = (&context, &runtime);
-                    let handles: Vec<_> = (0..workers)
-                        .map(|i| {
-                            scope.spawn(move || {
-                                let result = work(context, &format!("{}-{i}", std::process::id()), runtime);
-                                if result.is_err() {
-                                    context.give_up();
-                                }
-                                result
-                            })
-                        })
-                        .collect();
-                    let mut first = Ok(());
-                    for handle in handles {
-                        let result = handle.join().unwrap_or_else(|_| Err(Error::internal("a worker panicked")));
-                        first = first.and(result);
-                    }
-                    first
-                })
-            })
+        let spec = match stored.inventory.landed {
+            Some(_) => inventory::run_spec(&stored.inventory)?,
+            None => source.spec.clone(),
         };
-        self.timed(Step::Write, Some(rows), write).await
+        let workers = Workers::new(self.engine, job, self.progress, self.stop);
+        let writing = Writing::new(&workers, stored, &spec, bound);
+        let rows = rows_to_read(stored, &rounds::latest_units(self.engine, group).await?);
+        // A unit's memory was planned for this many threads; more would break the bound.
+        let count = threads.min(stored.plan.units().count());
+        self.timed(Step::Write, Some(rows), async { run_workers(&workers, &writing, count) }).await
     }
 
     /// `None`: it stays staged, as asked.
@@ -374,8 +448,35 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// Some threads work off the messages of a phase; the first error ends them all.
+fn run_workers(workers: &Workers, phase: &dyn Attempts, count: usize) -> Result<()> {
+    let runtime = Handle::current();
+    tokio::task::block_in_place(|| {
+        std::thread::scope(|scope| {
+            let runtime = &runtime;
+            let handles: Vec<_> = (0..count.max(1))
+                .map(|i| {
+                    scope.spawn(move || {
+                        let result = work(workers, phase, &format!("{}-{i}", std::process::id()), runtime);
+                        if result.is_err() {
+                            workers.give_up();
+                        }
+                        result
+                    })
+                })
+                .collect();
+            let mut first = Ok(());
+            for handle in handles {
+                let result = handle.join().unwrap_or_else(|_| Err(Error::internal("a worker panicked")));
+                first = first.and(result);
+            }
+            first
+        })
+    })
+}
+
 fn receipts(units: Vec<UnitRecord>) -> Vec<UnitReceipt> {
-    units.into_iter().filter_map(|u| u.receipt).collect()
+    units.into_iter().filter_map(|u| u.receipt?.into_written()).collect()
 }
 
 /// The first failure in source order, whatever the order the units failed in.

@@ -66,7 +66,7 @@ impl fmt::Display for Reason {
 }
 
 /// Where an error is and what it is about. Only what applies is set (and serialised).
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Place {
     /// As typed by the user or as matched by their pattern.
@@ -132,7 +132,7 @@ pub struct Place {
     pub table: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
     pub kind: Kind,

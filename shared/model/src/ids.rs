@@ -28,6 +28,10 @@ impl GroupName {
     pub fn all() -> Self {
         GroupName("all".into())
     }
+    /// The reserved group of the landing units: no branch, no rows of its own.
+    pub fn land() -> Self {
+        GroupName("land".into())
+    }
 }
 
 /// Keeps `[a-z0-9]`, turns the rest into single dashes: for names in ids.

@@ -1,6 +1,7 @@
 //! What was found before anything is decided: the source's objects and the table's state.
 
 use crate::contract::TableContract;
+use crate::land::Landed;
 use crate::time::{Period, TimestampUs, Window};
 use crate::types::Column;
 use serde::{Deserialize, Serialize};
@@ -31,9 +32,23 @@ pub struct RowGroupInfo {
     /// Rows per chunk ordinal where they were counted; empty = spread evenly over `time`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub per_chunk: BTreeMap<i64, u64>,
+    /// Which series it holds, where that is known; `None` = it may hold any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<SeriesBounds>,
 }
 
-/// A source object with its footer read and its columns bound.
+/// Bounds of the series of a row group, all inclusive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeriesBounds {
+    /// Partition buckets of the table's bucket column.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buckets: Option<(u32, u32)>,
+    /// Text of the slice column, compared by bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<(String, String)>,
+}
+
+/// A source object with its footer read and its columns bound: a file of the source, or a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InventoryObject {
     #[serde(flatten)]
@@ -43,6 +58,12 @@ pub struct InventoryObject {
     /// Mapped target columns this file does not have (they become NULL).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_columns: Vec<String>,
+    /// Positions of rows are physical lines, not data rows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub text: bool,
+    /// Of a run: the landed source it is a piece of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_of: Option<u32>,
 }
 
 /// How a partition field is made from a column.
@@ -144,9 +165,30 @@ pub struct Inventory {
     pub warnings: Vec<String>,
     /// Beyond retention is counted (`--clip-retention`) instead of an error.
     pub clip_retention: bool,
+    /// Set when the objects are runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub landed: Option<Landed>,
 }
 
 impl Inventory {
+    /// Index of the source file that an object is, or is a run of. The order of these is source order.
+    pub fn source_of(&self, object: u32) -> u32 {
+        self.objects.get(object as usize).and_then(|o| o.run_of).unwrap_or(object)
+    }
+    /// A source file and whether its rows are named by line.
+    pub fn source(&self, source: u32) -> Option<(&SourceObject, bool)> {
+        match &self.landed {
+            Some(landed) => landed.sources.get(source as usize).map(|s| (&s.object, s.text)),
+            None => self.objects.get(source as usize).map(|o| (&o.object, o.text)),
+        }
+    }
+    /// All source files, in order.
+    pub fn sources(&self) -> Vec<&SourceObject> {
+        match &self.landed {
+            Some(landed) => landed.sources.iter().map(|s| &s.object).collect(),
+            None => self.objects.iter().map(|o| &o.object).collect(),
+        }
+    }
     /// What is loaded: inside min/max, inside the range, inside retention.
     pub fn window(&self) -> Window {
         self.times.intersect(&self.range).intersect(&Window { start: self.retention_start, end: None })

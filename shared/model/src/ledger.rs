@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::ids::{AttemptId, GroupName, JobId};
-use crate::receipt::UnitReceipt;
+use crate::receipt::Receipt;
 use crate::request::BackfillRequest;
 use crate::time::{TimestampUs, Window};
 use serde::{Deserialize, Serialize};
@@ -241,7 +241,7 @@ pub struct UnitRecord {
     pub rows: u64,
     pub bytes: u64,
     /// Set when DONE.
-    pub receipt: Option<UnitReceipt>,
+    pub receipt: Option<Receipt>,
     /// Set when FAILED.
     pub error: Option<Error>,
 }

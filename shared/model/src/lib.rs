@@ -2,13 +2,14 @@
 //! what was decided. Values only: serde and chrono, no I/O, no Arrow, no clock.
 //!
 //! The data flows one way, each type is made by one step and read by the next:
-//! `BackfillRequest → Inventory → WritePlan → UnitReceipt → StagedSnapshot → Verdict → PublishedSnapshot`.
+//! `BackfillRequest → Inventory → [LandPlan → LandReceipt →] WritePlan → UnitReceipt → StagedSnapshot → Verdict → PublishedSnapshot`.
 
 pub mod contract;
 pub mod counts;
 pub mod error;
 pub mod ids;
 pub mod inventory;
+pub mod land;
 pub mod ledger;
 pub mod manifest;
 pub mod plan;
@@ -23,8 +24,9 @@ pub use counts::Counts;
 pub use error::{Error, Kind, Place, Reason, Result};
 pub use ids::{AttemptId, GroupName, JobId};
 pub use inventory::{Inventory, SourceObject};
+pub use land::{LandPlan, LandReceipt};
 pub use plan::{WorkUnit, WritePlan};
-pub use receipt::UnitReceipt;
+pub use receipt::{Receipt, UnitReceipt};
 pub use request::BackfillRequest;
 pub use time::{TimestampUs, Window};
 pub use types::{Column, ColumnType};

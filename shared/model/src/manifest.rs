@@ -55,6 +55,9 @@ pub struct SourceSummary {
     pub bytes: u64,
     pub row_groups: u64,
     pub row_groups_pruned: u64,
+    /// Of the runs, when the source was landed first.
+    #[serde(default)]
+    pub landed_bytes: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

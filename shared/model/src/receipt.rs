@@ -3,9 +3,47 @@
 use crate::counts::Counts;
 use crate::error::Error;
 use crate::ids::AttemptId;
+use crate::land::LandReceipt;
 use crate::time::TimestampUs;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// What a finished attempt produced, whatever the phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Receipt {
+    Write(UnitReceipt),
+    Land(LandReceipt),
+}
+
+impl Receipt {
+    /// Unit, round and attempt.
+    pub fn of(&self) -> (u32, u32, &AttemptId) {
+        match self {
+            Receipt::Write(r) => (r.unit, r.round, &r.attempt),
+            Receipt::Land(r) => (r.unit, r.round, &r.attempt),
+        }
+    }
+    /// Rows and bytes of what was written.
+    pub fn size(&self) -> (u64, u64) {
+        match self {
+            Receipt::Write(r) => (r.counts.rows_written, r.files.iter().map(|f| f.bytes).sum()),
+            Receipt::Land(r) => (r.rows_in_runs(), r.runs.iter().map(|run| run.file.size).sum()),
+        }
+    }
+    pub fn into_written(self) -> Option<UnitReceipt> {
+        match self {
+            Receipt::Write(receipt) => Some(receipt),
+            Receipt::Land(_) => None,
+        }
+    }
+    pub fn into_landed(self) -> Option<LandReceipt> {
+        match self {
+            Receipt::Write(_) => None,
+            Receipt::Land(receipt) => Some(receipt),
+        }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnitReceipt {
@@ -24,6 +62,9 @@ pub struct UnitReceipt {
     pub left: Vec<RowGroupRows>,
     /// Bad rows and conflicts, by reason and column; first in source order first.
     pub errors: Vec<RowErrors>,
+    /// Rows left out by `--on-bad-row`.
+    #[serde(default)]
+    pub bad_rows: u64,
     pub warnings: Vec<String>,
     /// Instants of the written rows, both inclusive.
     pub time: Option<(TimestampUs, TimestampUs)>,
@@ -53,7 +94,7 @@ pub struct WrittenFile {
 }
 
 /// Errors with the same reason and column: the first one in source order, and how many there are.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowErrors {
     pub first: Error,
     /// Object index and data row of the first, for ordering over units.

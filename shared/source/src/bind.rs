@@ -26,6 +26,7 @@ pub struct BoundObject {
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub object: SourceObject,
+    pub spec: Arc<SourceSpec>,
     pub metadata: Arc<ParquetMetaData>,
     pub leaves: Vec<Leaf>,
     /// One per target column.
@@ -35,6 +36,12 @@ pub(crate) struct Bound {
 impl BoundObject {
     pub fn object(&self) -> &SourceObject {
         &self.inner.object
+    }
+    pub fn is_text(&self) -> bool {
+        false
+    }
+    pub fn all_row_groups(&self) -> Vec<u32> {
+        (0..self.row_groups()).collect()
     }
     pub fn row_groups(&self) -> u32 {
         self.inner.metadata.num_row_groups() as u32
@@ -73,7 +80,7 @@ pub(crate) struct BindOutcome {
 }
 
 /// Binds all columns of a file.
-pub(crate) fn bind(object: &SourceObject, metadata: ParquetMetaData, spec: &SourceSpec) -> Result<BindOutcome> {
+pub(crate) fn bind(object: &SourceObject, metadata: ParquetMetaData, spec: &Arc<SourceSpec>) -> Result<BindOutcome> {
     let metadata = Arc::new(metadata);
     let descriptor = metadata.file_metadata().schema_descr_ptr();
     // Only to recognise what Parquet has no annotation for; a footer without or with an odd one does no harm.
@@ -97,7 +104,7 @@ pub(crate) fn bind(object: &SourceObject, metadata: ParquetMetaData, spec: &Sour
         columns.push(binding);
     }
     let (leaves, warnings) = (binder.leaves, binder.warnings);
-    let bound = Bound { object: object.clone(), metadata, leaves, columns };
+    let bound = Bound { object: object.clone(), spec: spec.clone(), metadata, leaves, columns };
     Ok(BindOutcome { bound: BoundObject { inner: Arc::new(bound) }, missing, warnings })
 }
 

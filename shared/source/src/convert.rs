@@ -42,6 +42,16 @@ pub struct NumberFormat {
     pub thousands: Option<char>,
 }
 
+impl FoldRow {
+    /// The fault of a row whose series does not tell which of the two times it is.
+    pub fn unclear(&self) -> CellFault {
+        let mut fault = CellFault::new(self.row as usize, timelake_model::Reason::AmbiguousLocalTime, Some(self.value.clone()));
+        let short = |us| timelake_model::TimestampUs(us).short();
+        fault.candidates = vec![short(self.earlier_us), short(self.later_us)];
+        fault
+    }
+}
+
 impl Default for NumberFormat {
     fn default() -> Self {
         NumberFormat { decimal: '.', thousands: None }

@@ -182,10 +182,10 @@ fn inspect_one(object: &SourceObject, spec: &Arc<SourceSpec>, measure: bool) -> 
     for (index, group) in bound.inner.metadata.row_groups().iter().enumerate() {
         let group_rows = u64::try_from(group.num_rows()).unwrap_or(0);
         let time = if group_rows == 0 || !has_time { None } else { time_range(&bound, index as u32, group, spec)? };
-        row_groups.push(RowGroupInfo { rows: group_rows, time, per_chunk: BTreeMap::new() });
+        row_groups.push(RowGroupInfo { rows: group_rows, time, per_chunk: BTreeMap::new(), series: None });
     }
     let bytes = bytes_per_row(&bound, spec, measure)?;
-    let info = InventoryObject { object: object.clone(), rows, row_groups, missing_columns: Vec::new() };
+    let info = InventoryObject { object: object.clone(), rows, row_groups, missing_columns: Vec::new(), text: false, run_of: None };
     Ok((Inspection { info, bound, warnings, key_and_payload_bytes_per_row: bytes }, missing))
 }
 
@@ -269,8 +269,8 @@ fn for_each_time(bound: &BoundObject, row_group: u32, spec: &Arc<SourceSpec>, mu
 }
 
 /// Exact rows per chunk of one row group; reads only the time column. Rows without a usable time are in no chunk.
-pub fn count_per_chunk(bound: &BoundObject, row_group: u32, spec: &SourceSpec, period: Period) -> Result<BTreeMap<i64, u64>> {
-    let shared = Arc::new(spec.clone());
+pub fn count_per_chunk(bound: &BoundObject, row_group: u32, period: Period) -> Result<BTreeMap<i64, u64>> {
+    let shared = bound.inner.spec.clone();
     let mut counts = BTreeMap::new();
     // Times come in runs of one chunk: the map is touched once per run.
     let (mut span, mut ordinal, mut run) = (0..0, 0, 0_u64);
@@ -344,8 +344,8 @@ fn text_bytes(bound: &BoundObject, leaf: usize, measure: bool) -> Result<u64> {
 }
 
 /// Sorted sample of a key column (index of the target) as text, from row groups spread over the source.
-pub fn sample_series(objects: &[BoundObject], spec: &SourceSpec, target: usize, limit: usize) -> Result<Vec<String>> {
-    let shared = Arc::new(spec.clone());
+pub fn sample_series(objects: &[BoundObject], target: usize, limit: usize) -> Result<Vec<String>> {
+    let Some(shared) = objects.first().map(|o| o.inner.spec.clone()) else { return Ok(vec![]) };
     let groups: Vec<(&BoundObject, u32)> =
         objects.iter().flat_map(|object| (0..object.row_groups()).map(move |group| (object, group))).collect();
     let picked = groups.len().min(SAMPLED_ROW_GROUPS);

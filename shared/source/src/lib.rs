@@ -17,6 +17,7 @@ mod leaf;
 pub mod listing;
 pub mod mapping;
 pub mod reader;
+pub mod runs;
 mod similar;
 pub mod zone;
 
@@ -27,4 +28,5 @@ pub use inspect::{Inspection, count_per_chunk, inspect, inspect_all, sample_seri
 pub use listing::{list, verify_pin};
 pub use mapping::SourceSpec;
 pub use reader::{ConvertedColumn, ObjectReader, SourceBatch, TimeColumn, read};
+pub use runs::place_column;
 pub use zone::{LocalTime, Zone, ZoneConverter};

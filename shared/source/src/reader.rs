@@ -25,8 +25,8 @@ use timelake_model::{Error, Reason, Result};
 pub const BATCH_ROWS: usize = 65_536;
 
 /// Opens the file and reads these row groups, in this order.
-pub fn read(bound: &BoundObject, row_groups: &[u32], spec: &Arc<SourceSpec>) -> Result<ObjectReader> {
-    read_columns(bound, row_groups, spec, None)
+pub fn read(bound: &BoundObject, row_groups: &[u32]) -> Result<ObjectReader> {
+    read_columns(bound, row_groups, &bound.inner.spec.clone(), None)
 }
 
 /// Like [`read`], but decodes only the leaves of these target columns.
@@ -182,6 +182,8 @@ impl OpenRowGroup {
             row_group: self.row_group,
             first_row: self.next_row,
             rows,
+            bad_records: vec![],
+            repeated_headers: 0,
             arrays,
             bound: bound.clone(),
             spec: spec.clone(),
@@ -227,6 +229,8 @@ pub struct SourceBatch {
     /// First row of the batch in the file, from 0.
     pub first_row: u64,
     rows: usize,
+    pub bad_records: Vec<BadRecord>,
+    pub repeated_headers: u64,
     /// Per leaf, as decoded.
     arrays: Vec<Option<ArrayRef>>,
     bound: BoundObject,
@@ -264,7 +268,18 @@ pub struct ConvertedColumn {
     pub nulled: u64,
 }
 
+pub struct BadRecord {
+    pub position: crate::Position,
+    pub reason: Reason,
+    pub error: Error,
+}
 impl SourceBatch {
+    pub fn position(&self, row: usize) -> crate::Position {
+        crate::Position::Row(self.first_row + row as u64 + 1)
+    }
+    pub fn time_text(&self, _row: usize) -> Option<String> {
+        None
+    }
     pub fn rows(&self) -> usize {
         self.rows
     }

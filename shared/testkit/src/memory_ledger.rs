@@ -202,7 +202,7 @@ impl JobStore for MemoryLedger {
 
     async fn end_unit(&self, key: &RoundKey, unit: u32, attempt: &AttemptId, end: &UnitEnd) -> Result<EndOutcome> {
         if let UnitEnd::Done(receipt) = end
-            && (receipt.unit, receipt.round, &receipt.attempt) != (unit, key.round, attempt)
+            && receipt.of() != (unit, key.round, attempt)
         {
             return Err(Error::internal(format!("unit {unit} is ended with the receipt of another unit or attempt")));
         }
@@ -220,8 +220,7 @@ impl JobStore for MemoryLedger {
         match end {
             UnitEnd::Done(receipt) => {
                 unit.state = UnitState::Done;
-                unit.rows = receipt.counts.rows_written;
-                unit.bytes = receipt.files.iter().map(|file| file.bytes).sum();
+                (unit.rows, unit.bytes) = receipt.size();
                 unit.receipt = Some((**receipt).clone());
                 counter.rows += unit.rows;
             }

@@ -34,11 +34,19 @@ pub fn fatal_errors(receipts: &[UnitReceipt]) -> Vec<RowErrors> {
     merge_errors(receipts.iter().flat_map(|r| r.errors.clone()).filter(|e| !e.skipped))
 }
 
+/// Bad rows of all units, left out or not.
+pub fn all_errors(receipts: &[UnitReceipt]) -> Vec<RowErrors> {
+    merge_errors(receipts.iter().flat_map(|r| r.errors.clone()))
+}
+
 /// Totals of a group (all groups, in a job of one), with the row groups that only the plan counted.
 pub fn totals(stored: &StoredPlan, receipts: &[UnitReceipt]) -> Counts {
     let mut counts = Counts::default();
     for receipt in receipts {
         counts.add(&receipt.counts);
+    }
+    if let Some(landed) = &stored.inventory.landed {
+        counts.add(&landed.counts);
     }
     for pruned in &stored.plan.pruned {
         counts.rows_read += pruned.rows;
@@ -63,6 +71,13 @@ pub fn conservation(stored: &StoredPlan, receipts: &[UnitReceipt]) -> Result<Che
     }
     for pruned in &stored.plan.pruned {
         *seen.entry((pruned.object, pruned.row_group)).or_default() += pruned.rows;
+    }
+    if let Some(landed) = &stored.inventory.landed {
+        let parsed: u64 = landed.sources.iter().map(|s| s.rows).sum();
+        let in_runs: u64 = stored.inventory.objects.iter().map(|o| o.rows).sum();
+        if parsed != landed.counts.rows_read + in_runs {
+            return Err(disagree(format!("{parsed} rows were landed, {} ended there and {in_runs} are in runs", landed.counts.rows_read)));
+        }
     }
     let mut groups = 0;
     for (o, object) in stored.inventory.objects.iter().enumerate() {

@@ -69,15 +69,28 @@ impl ErrorBook {
         }
     }
 
+    /// Is there anything that stops the job?
+    pub fn any_fatal(&self) -> bool {
+        self.errors.iter().any(|e| !e.skipped)
+    }
+
     pub fn into_errors(mut self) -> Vec<RowErrors> {
         self.errors.sort_by_key(|e| (e.object, e.row));
         self.errors
     }
 }
 
+/// Notes what ended the reading of a file; it comes after the rows that were read before it.
+pub fn fatal_error(book: &mut ErrorBook, object: u32, error: Error) {
+    let row = error.place.line.or(error.place.row).unwrap_or(u64::MAX);
+    let (reason, column, value) = (error.reason, error.place.column.clone().unwrap_or_default(), error.place.value.clone());
+    book.add(BadRow { reason, column: &column, object, row, value: value.as_deref(), skipped: false }, || error);
+}
+
 fn place_text(error: &Error, row: u64, value: Option<&str>) -> String {
     let value = value.map_or(String::new(), |v| format!(" {v}"));
-    format!("{}:{row}{value}", error.place.file.as_deref().unwrap_or("?"))
+    let row = if row == u64::MAX { String::new() } else { format!(":{row}") };
+    format!("{}{row}{value}", error.place.file.as_deref().unwrap_or("?"))
 }
 
 /// Keeps the `most` texts that come first, each once at its first place, in order.

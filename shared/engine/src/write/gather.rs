@@ -1,25 +1,25 @@
-//! Reads a unit's row groups and keeps its rows: converted, keyed, counted.
+//! Reads row groups (or a source that is landed) and keeps the rows that are taken: converted, keyed, counted.
 //!
 //! A row is classified in one order, the same for every unit that reads it: no usable time or time outside
 //! min/max → rejected; outside the range or retention → counted; these by the row group's owner only. Then
 //! the unit whose time range and series it falls in takes it, and only that unit judges its other values.
 
 use super::errors::{BadRow, ErrorBook};
-use super::keys::internal;
-use super::rows::{UnitRows, cell_text, compose};
-use arrow::array::{Array, ArrayRef, AsArray, BooleanBufferBuilder};
+use super::rows::{Places, UnitRows, compose};
+use super::slice::Slice;
+use crate::land::Folds;
+use arrow::array::{AsArray, BooleanBufferBuilder};
 use arrow::buffer::BooleanBuffer;
-use arrow::datatypes::Int32Type;
-use iceberg::spec::Transform;
-use iceberg::transform::create_transform_function;
+use arrow::datatypes::Int64Type;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use timelake_model::inventory::Inventory;
-use timelake_model::plan::{SeriesSlice, WorkUnit};
+use timelake_model::plan::WorkUnit;
 use timelake_model::receipt::RowGroupRows;
 use timelake_model::request::{OnBadRow, OnOutOfRange, RowOptions};
 use timelake_model::{Counts, Error, Reason, Result, TimestampUs};
-use timelake_source::{BoundObject, CellFault, Position, SourceBatch, SourceSpec};
+use timelake_source::{BoundObject, CellFault, ConvertedColumn, Position, SourceBatch, SourceSpec, TimeColumn};
 
 /// What reading needs to know, besides the unit.
 pub struct Reading<'a> {
@@ -27,6 +27,8 @@ pub struct Reading<'a> {
     pub options: &'a RowOptions,
     pub spec: &'a Arc<SourceSpec>,
     pub bound: &'a [BoundObject],
+    /// Which pass of a repeated hour a row is of, where that was inferred.
+    pub folds: Option<&'a Folds>,
     /// Asked once per batch.
     pub check_stop: &'a (dyn Fn() -> Result<()> + Sync),
     /// Told after each batch of a row group that the unit owns.
@@ -40,26 +42,33 @@ pub struct Gathered {
     pub taken: Vec<RowGroupRows>,
     pub left: Vec<RowGroupRows>,
     pub errors: ErrorBook,
+    /// Rows left out by `--on-bad-row`.
+    pub bad_rows: u64,
+    /// These rows, of the batches read since it was last emptied; only with `--on-bad-row quarantine`.
+    pub rejected: Vec<RejectedRow>,
+}
+
+/// A row left out, as the user finds it in `rejected.ndjson`: its first fault.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RejectedRow {
+    pub file: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub row: Option<u64>,
+    pub reason: Reason,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
 }
 
 pub fn gather(reading: &Reading, unit: &WorkUnit, rows: &mut UnitRows) -> Result<Gathered> {
-    let table = &reading.inventory.table;
-    let time_index =
-        table.columns.iter().position(|c| c.name == table.contract.time_column).ok_or_else(|| Error::internal("no time column"))?;
-    let mut gatherer = Gatherer {
-        reading,
-        unit,
-        slice: Slice::new(&unit.series, reading, rows)?,
-        out: Gathered::default(),
-        taken: BTreeMap::new(),
-        left: BTreeMap::new(),
-        time_index,
-        load: reading.inventory.window(),
-    };
+    let mut gatherer = Gatherer::new(reading, unit, rows)?;
     for input in &unit.inputs {
         let bound = &reading.bound[input.object as usize];
         let owned: &[u32] = unit.owns.iter().find(|o| o.object == input.object).map_or(&[], |o| &o.row_groups);
-        for batch in timelake_source::read(bound, &input.row_groups, reading.spec)? {
+        for batch in timelake_source::read(bound, &input.row_groups)? {
             (reading.check_stop)()?;
             let mut batch = batch?;
             let owns = owned.contains(&batch.row_group);
@@ -69,32 +78,83 @@ pub fn gather(reading: &Reading, unit: &WorkUnit, rows: &mut UnitRows) -> Result
             }
         }
     }
-    let flat = |map: BTreeMap<(u32, u32), u64>| {
-        map.into_iter().map(|((object, row_group), rows)| RowGroupRows { object, row_group, rows }).collect()
-    };
-    gatherer.out.taken = flat(gatherer.taken);
-    gatherer.out.left = flat(gatherer.left);
-    Ok(gatherer.out)
+    Ok(gatherer.finish())
 }
 
-struct Gatherer<'a> {
+pub struct Gatherer<'a> {
     reading: &'a Reading<'a>,
     unit: &'a WorkUnit,
     slice: Slice,
-    out: Gathered,
+    pub out: Gathered,
     taken: BTreeMap<(u32, u32), u64>,
     left: BTreeMap<(u32, u32), u64>,
+    /// Rows of the batch at hand that `--on-bad-row` leaves out.
+    left_out: Vec<RejectedRow>,
     time_index: usize,
     /// What any unit of the plan loads.
     load: timelake_model::Window,
 }
 
-impl Gatherer<'_> {
-    fn batch(&mut self, object: u32, batch: &mut SourceBatch, owns: bool, rows: &mut UnitRows) -> Result<()> {
+/// A batch and where it is from.
+struct At<'a> {
+    object: u32,
+    /// Index of the source file, for source order.
+    source: u32,
+    file: &'a str,
+    row_group: u32,
+}
+
+impl<'a> Gatherer<'a> {
+    pub fn new(reading: &'a Reading<'a>, unit: &'a WorkUnit, rows: &UnitRows) -> Result<Self> {
+        let table = &reading.inventory.table;
+        let time_index =
+            table.columns.iter().position(|c| c.name == table.contract.time_column).ok_or_else(|| Error::internal("no time column"))?;
+        Ok(Gatherer {
+            reading,
+            unit,
+            slice: Slice::new(&unit.series, table, rows)?,
+            out: Gathered::default(),
+            taken: BTreeMap::new(),
+            left: BTreeMap::new(),
+            left_out: vec![],
+            time_index,
+            load: reading.inventory.window(),
+        })
+    }
+
+    pub fn finish(mut self) -> Gathered {
+        let flat = |map: BTreeMap<(u32, u32), u64>| {
+            map.into_iter().map(|((object, row_group), rows)| RowGroupRows { object, row_group, rows }).collect()
+        };
+        self.out.taken = flat(self.taken);
+        self.out.left = flat(self.left);
+        self.out
+    }
+
+    /// Takes the unit's rows of one batch. `owns`: counts those that no unit takes.
+    pub fn batch(&mut self, object: u32, batch: &mut SourceBatch, owns: bool, rows: &mut UnitRows) -> Result<()> {
+        let inventory = self.reading.inventory;
+        let file = inventory.objects.get(object as usize).map_or("", |o| o.object.shown.as_str());
+        let at = At { object, source: inventory.source_of(object), file, row_group: batch.row_group };
+        self.take(&at, batch, owns, rows)?;
+        // Columns are judged one after the other; the list is in source order, each row once.
+        let mut left_out = std::mem::take(&mut self.left_out);
+        left_out.sort_by_key(|r| r.line.or(r.row));
+        left_out.dedup_by_key(|r| r.line.or(r.row));
+        self.out.bad_rows += left_out.len() as u64;
+        if self.reading.options.on_bad_row == OnBadRow::Quarantine {
+            self.out.rejected.append(&mut left_out);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, at: &At, batch: &mut SourceBatch, owns: bool, rows: &mut UnitRows) -> Result<()> {
         let len = batch.rows();
-        let times = batch.times()?;
-        let group = (object, batch.row_group);
-        let first_row = batch.first_row;
+        if owns {
+            self.bad_records(at, batch)?;
+        }
+        let mut times = batch.times()?;
+        self.resolve_folds(at, batch, &mut times, rows)?;
 
         // Rows without a usable time.
         let mut timed: Option<BooleanBufferBuilder> = None;
@@ -104,7 +164,7 @@ impl Gatherer<'_> {
         }
         let timed = timed.map(|mut b| b.finish());
         if owns {
-            self.count_left(group, first_row, &times.us, timed.as_ref(), times.faults)?;
+            self.count_left(at, batch, &times.us, timed.as_ref(), std::mem::take(&mut times.faults))?;
         }
 
         // The unit's time range.
@@ -115,7 +175,7 @@ impl Gatherer<'_> {
             None => Some(BooleanBuffer::collect_bool(len, |i| low <= times.us[i] && times.us[i] < high)),
             Some(ok) => Some(BooleanBuffer::collect_bool(len, |i| ok.value(i) && low <= times.us[i] && times.us[i] < high)),
         };
-        if window.is_empty() || in_time.as_ref().is_some_and(|m| m.count_set_bits() == 0) {
+        if len == 0 || window.is_empty() || in_time.as_ref().is_some_and(|m| m.count_set_bits() == 0) {
             return Ok(());
         }
 
@@ -123,13 +183,11 @@ impl Gatherer<'_> {
         let mut taken = in_time;
         let mut rejected = 0u64;
         let mut keys = self.key_arrays(batch, taken.as_ref(), rows)?;
-        let faults: Vec<(usize, CellFault)> = keys
-            .iter_mut()
-            .flat_map(|(c, column)| std::mem::take(&mut column.faults).into_iter().map(|f| (*c, f)).collect::<Vec<_>>())
-            .collect();
+        let faults = faults_of(&mut keys);
         if !faults.is_empty() {
-            let bad = self.reject(object, first_row, taken.as_ref(), faults, self.unit.series.takes_unkeyed())?;
-            rejected += if self.unit.series.takes_unkeyed() { bad.len() as u64 } else { 0 };
+            let ours = self.unit.series.takes_unkeyed();
+            let bad = self.reject(at, batch, taken.as_ref(), faults, ours)?;
+            rejected += if ours { bad.len() as u64 } else { 0 };
             taken = Some(without(taken.as_ref(), len, &bad));
             keys = self.key_arrays(batch, taken.as_ref(), rows)?;
         }
@@ -143,12 +201,9 @@ impl Gatherer<'_> {
 
         // Payload: a bad cell rejects its row, and the row's other cells with it.
         let mut payload = self.payload_arrays(batch, taken.as_ref(), rows)?;
-        let faults: Vec<(usize, CellFault)> = payload
-            .iter_mut()
-            .flat_map(|(c, column)| std::mem::take(&mut column.faults).into_iter().map(|f| (*c, f)).collect::<Vec<_>>())
-            .collect();
+        let faults = faults_of(&mut payload);
         if !faults.is_empty() {
-            let bad = self.reject(object, first_row, taken.as_ref(), faults, true)?;
+            let bad = self.reject(at, batch, taken.as_ref(), faults, true)?;
             rejected += bad.len() as u64;
             taken = Some(without(taken.as_ref(), len, &bad));
             keys = self.key_arrays(batch, taken.as_ref(), rows)?;
@@ -158,21 +213,17 @@ impl Gatherer<'_> {
         let kept = taken.as_ref().map_or(len, BooleanBuffer::count_set_bits);
         self.out.counts.rejected += rejected;
         self.out.counts.rows_read += rejected + kept as u64;
-        *self.taken.entry(group).or_default() += rejected + kept as u64;
+        *self.taken.entry((at.object, at.row_group)).or_default() += rejected + kept as u64;
         if kept == 0 {
             return Ok(());
-        }
-        if let Some(lost_digits) = &times.truncated {
-            self.out.counts.precision_truncated += match &taken {
-                None => lost_digits.count_set_bits(),
-                Some(mask) => (mask & lost_digits).count_set_bits(),
-            } as u64;
         }
         if rows.len() + kept > u32::MAX as usize {
             return Err(Error::internal("a unit of more than 2^32 rows"));
         }
+        self.count_notes(&times, taken.as_ref(), &payload);
         let start = rows.len();
-        rows.begin_piece(object, first_row, taken.clone());
+        let places = self.places(at, batch, taken.as_ref(), rows)?;
+        rows.begin_piece(at.source, places);
         match &taken {
             None => rows.times.extend_from_slice(&times.us),
             Some(mask) => rows.times.extend(mask.set_indices().map(|i| times.us[i])),
@@ -181,18 +232,51 @@ impl Gatherer<'_> {
             rows.keys[i].intern(&column.array, &mut rows.codes[i])?;
         }
         for (slot, (_, column)) in rows.payload.iter_mut().zip(payload) {
-            self.out.counts.precision_truncated += column.truncated;
             slot.push(column.array, start)?;
         }
         Ok(())
     }
 
-    fn key_arrays(
-        &self,
-        batch: &mut SourceBatch,
-        keep: Option<&BooleanBuffer>,
-        rows: &UnitRows,
-    ) -> Result<Vec<(usize, timelake_source::ConvertedColumn)>> {
+    /// What was done to the values of taken rows.
+    fn count_notes(&mut self, times: &TimeColumn, taken: Option<&BooleanBuffer>, payload: &[(usize, ConvertedColumn)]) {
+        let counts = &mut self.out.counts;
+        if let Some(lost_digits) = &times.truncated {
+            counts.precision_truncated += match taken {
+                None => lost_digits.count_set_bits(),
+                Some(mask) => (mask & lost_digits).count_set_bits(),
+            } as u64;
+        }
+        let is_taken = |row: &&u32| taken.is_none_or(|mask| mask.value(**row as usize));
+        counts.leap_seconds += times.leap_seconds.iter().filter(is_taken).count() as u64;
+        for (column, converted) in payload {
+            counts.precision_truncated += converted.truncated;
+            counts.leap_seconds += converted.leap_seconds;
+            if converted.nulled > 0 {
+                let name = self.reading.inventory.table.columns[*column].name.clone();
+                *counts.nulled.entry(name).or_default() += converted.nulled;
+            }
+        }
+    }
+
+    /// Where the taken rows are in their source.
+    fn places(&self, at: &At, batch: &mut SourceBatch, taken: Option<&BooleanBuffer>, rows: &UnitRows) -> Result<Places> {
+        let is_run = self.reading.inventory.objects.get(at.object as usize).is_some_and(|o| o.run_of.is_some());
+        if is_run {
+            let column = batch.column(self.reading.inventory.table.columns.len(), taken)?;
+            let numbers = column.array.as_primitive_opt::<Int64Type>().ok_or_else(|| Error::internal("a run without places"))?;
+            return Ok(Places::Listed(numbers.values().iter().map(|n| *n as u64).collect()));
+        }
+        if rows.lists_places {
+            let number = |row: usize| batch.position(row).number();
+            return Ok(Places::Listed(match taken {
+                None => (0..batch.rows()).map(number).collect(),
+                Some(mask) => mask.set_indices().map(number).collect(),
+            }));
+        }
+        Ok(Places::Counted { first_row: batch.first_row, taken: taken.cloned() })
+    }
+
+    fn key_arrays(&self, batch: &mut SourceBatch, keep: Option<&BooleanBuffer>, rows: &UnitRows) -> Result<Vec<(usize, ConvertedColumn)>> {
         rows.key_columns.iter().map(|c| Ok((*c, batch.column(*c, keep)?))).collect()
     }
     fn payload_arrays(
@@ -200,15 +284,58 @@ impl Gatherer<'_> {
         batch: &mut SourceBatch,
         keep: Option<&BooleanBuffer>,
         rows: &UnitRows,
-    ) -> Result<Vec<(usize, timelake_source::ConvertedColumn)>> {
+    ) -> Result<Vec<(usize, ConvertedColumn)>> {
         rows.payload.iter().map(|p| Ok((p.column, batch.column(p.column, keep)?))).collect()
+    }
+
+    /// Records that are no rows: they end here.
+    fn bad_records(&mut self, at: &At, batch: &SourceBatch) -> Result<()> {
+        self.out.counts.repeated_headers += batch.repeated_headers;
+        for bad in &batch.bad_records {
+            self.out.counts.rows_read += 1;
+            self.out.counts.rejected += 1;
+            *self.left.entry((at.object, at.row_group)).or_default() += 1;
+            let error = bad.error.clone();
+            let column = error.place.column.clone().unwrap_or_default();
+            let value = error.place.value.clone();
+            let skipped = self.reading.options.on_bad_row != OnBadRow::Error;
+            self.leave_out(at, bad.position, bad.reason, Some(&column), value.as_deref(), skipped);
+            let number = bad.position.number();
+            let bad = BadRow { reason: bad.reason, column: &column, object: at.source, row: number, value: value.as_deref(), skipped };
+            self.out.errors.add(bad, || error);
+        }
+        Ok(())
+    }
+
+    /// Rows of a repeated hour get the instant that the order of their series tells, or a fault.
+    fn resolve_folds(&mut self, at: &At, batch: &mut SourceBatch, times: &mut TimeColumn, rows: &UnitRows) -> Result<()> {
+        if times.folds.is_empty() {
+            return Ok(());
+        }
+        let folds = std::mem::take(&mut times.folds);
+        let mut mask = BooleanBufferBuilder::new(batch.rows());
+        mask.append_n(batch.rows(), false);
+        folds.iter().for_each(|fold| mask.set_bit(fold.row as usize, true));
+        let series = crate::land::series_texts(&self.key_arrays(batch, Some(&mask.finish()), rows)?, rows)?;
+        let mut us = times.us.to_vec();
+        for (fold, series) in folds.iter().zip(&series) {
+            let Some(series) = series else { continue }; // its key is at fault, which is told instead
+            let position = batch.position(fold.row as usize).number();
+            match self.reading.folds.and_then(|known| known.instant(series, fold, (at.source, position))) {
+                Some(instant) => us[fold.row as usize] = instant,
+                None => times.faults.push(fold.unclear()),
+            }
+        }
+        times.us = us.into();
+        times.faults.sort_by_key(|fault| fault.row);
+        Ok(())
     }
 
     /// Counts the rows of an owned row group that no unit takes.
     fn count_left(
         &mut self,
-        group: (u32, u32),
-        first_row: u64,
+        at: &At,
+        batch: &SourceBatch,
         us: &[i64],
         timed: Option<&BooleanBuffer>,
         faults: Vec<CellFault>,
@@ -216,8 +343,8 @@ impl Gatherer<'_> {
         let mut left = faults.len() as u64;
         self.out.counts.rejected += left;
         for fault in faults {
-            let row = first_row + u64::from(fault.row) + 1;
-            self.note(group.0, row, self.time_index, fault);
+            let position = batch.position(fault.row as usize);
+            self.note(at, position, self.time_index, fault);
         }
         let (times, range) = (self.reading.inventory.times, self.reading.inventory.range);
         for (i, t) in us.iter().enumerate() {
@@ -225,77 +352,109 @@ impl Gatherer<'_> {
                 continue;
             }
             left += 1;
-            let row = first_row + i as u64 + 1;
             if !times.contains(*t) {
                 self.out.counts.rejected += 1;
-                self.out_of_times(group.0, row, *t);
+                self.out_of_times(at, batch, i, *t);
             } else if !range.contains(*t) {
                 self.out.counts.outside_range += 1;
             } else if self.reading.inventory.clip_retention {
                 self.out.counts.outside_retention += 1;
             } else {
                 self.out.counts.rejected += 1;
-                self.beyond_retention(group.0, row, *t);
+                self.beyond_retention(at, batch, i, *t);
             }
         }
         if left > 0 {
-            *self.left.entry(group).or_default() += left;
+            *self.left.entry((at.object, at.row_group)).or_default() += left;
             self.out.counts.rows_read += left;
         }
         Ok(())
     }
 
-    fn out_of_times(&mut self, object: u32, row: u64, us: i64) {
+    fn out_of_times(&mut self, at: &At, batch: &SourceBatch, row: usize, us: i64) {
         let times = self.reading.inventory.times;
         let skipped = self.reading.options.on_out_of_range == OnOutOfRange::Skip;
-        let value = TimestampUs(us).short();
-        self.note_row(Reason::TimestampOutOfRange, object, row, &value, skipped, |file| {
-            Error::invalid(Reason::TimestampOutOfRange, format!("{file} row {row}: {value} is outside {times}"))
+        self.note_time(Reason::TimestampOutOfRange, at, batch, (row, us), skipped, |place| {
+            Error::invalid(Reason::TimestampOutOfRange, format!("{place} is outside {times}"))
                 .hint("a clock was wrong, or widen --min-ts, --max-ts; --on-out-of-range skip leaves such rows out")
         });
     }
 
-    fn beyond_retention(&mut self, object: u32, row: u64, us: i64) {
-        let value = TimestampUs(us).short();
+    fn beyond_retention(&mut self, at: &At, batch: &SourceBatch, row: usize, us: i64) {
         let start = self.reading.inventory.retention_start.map_or(String::new(), |t| t.short());
-        self.note_row(Reason::BeyondRetention, object, row, &value, false, |file| {
-            Error::invalid(
-                Reason::BeyondRetention,
-                format!("{file} row {row}: {value} is before {start}, where the table's retention ends"),
-            )
-            .hint("--clip-retention leaves such rows out, --override-retention loads them")
+        self.note_time(Reason::BeyondRetention, at, batch, (row, us), false, |place| {
+            Error::invalid(Reason::BeyondRetention, format!("{place} is before {start}, where the table's retention ends"))
+                .hint("--clip-retention leaves such rows out, --override-retention loads them")
         });
     }
 
-    fn note_row(&mut self, reason: Reason, object: u32, row: u64, value: &str, skipped: bool, make: impl FnOnce(&str) -> Error) {
-        let file = &self.reading.inventory.objects[object as usize].object.shown;
+    fn note_time(
+        &mut self,
+        reason: Reason,
+        at: &At,
+        batch: &SourceBatch,
+        (row, us): (usize, i64),
+        skipped: bool,
+        make: impl FnOnce(&str) -> Error,
+    ) {
         let column = self.reading.spec.source_name(self.time_index);
-        self.out.errors.add(BadRow { reason, column: &column, object, row, value: Some(value), skipped }, || {
-            make(file).at(|p| {
-                p.file = Some(file.clone());
-                p.row = Some(row);
+        let position = batch.position(row);
+        let value = batch.time_text(row).unwrap_or_else(|| TimestampUs(us).short());
+        let bad = BadRow { reason, column: &column, object: at.source, row: position.number(), value: Some(&value), skipped };
+        self.out.errors.add(bad, || {
+            make(&format!("{}, {position}, column {column}: {value}", at.file)).at(|p| {
+                p.file = Some(at.file.to_string());
+                position.mark(p);
                 p.column = Some(column.clone());
-                p.value = Some(value.to_string());
+                p.value = Some(value.clone());
             })
         });
     }
 
-    fn note(&mut self, object: u32, row: u64, target: usize, fault: CellFault) {
-        let found = &self.reading.inventory.objects[object as usize].object;
+    fn note(&mut self, at: &At, position: Position, target: usize, fault: CellFault) {
         let column = self.reading.spec.source_name(target);
-        let skipped = fault.skipped || self.reading.options.on_bad_row == OnBadRow::Skip;
+        let options = self.reading.options;
+        // Times out of range have their own option.
+        let by_policy = match fault.reason {
+            Reason::TimestampOutOfRange => options.on_out_of_range == OnOutOfRange::Skip,
+            _ => options.on_bad_row != OnBadRow::Error,
+        };
+        let skipped = fault.skipped || by_policy;
         let (reason, value) = (fault.reason, fault.value.clone());
+        if !fault.skipped && reason != Reason::TimestampOutOfRange {
+            self.leave_out(at, position, reason, Some(&column), value.as_deref(), skipped);
+        }
         let spec = self.reading.spec;
-        self.out.errors.add(BadRow { reason, column: &column, object, row, value: value.as_deref(), skipped }, || {
-            fault.into_error(found, spec, target, Position::Row(row))
-        });
+        let Some(found) = self.reading.inventory.objects.get(at.object as usize) else { return };
+        let bad = BadRow { reason, column: &column, object: at.source, row: position.number(), value: value.as_deref(), skipped };
+        self.out.errors.add(bad, || fault.into_error(&found.object, spec, target, position));
+    }
+
+    /// A row that `--on-bad-row` leaves out.
+    fn leave_out(&mut self, at: &At, position: Position, reason: Reason, column: Option<&str>, value: Option<&str>, skipped: bool) {
+        if !skipped {
+            return;
+        }
+        let mut row = RejectedRow {
+            file: at.file.to_string(),
+            line: None,
+            row: None,
+            reason,
+            column: column.filter(|c| !c.is_empty()).map(str::to_string),
+            value: value.map(str::to_string),
+        };
+        match position {
+            Position::Line(line) => row.line = Some(line),
+            Position::Row(number) => row.row = Some(number),
+        }
+        self.left_out.push(row);
     }
 
     /// Rows (indexes in the batch) that faults reject, each once; noted when they are ours to tell.
     fn reject(
         &mut self,
-        object: u32,
-        first_row: u64,
+        at: &At,
+        batch: &SourceBatch,
         kept: Option<&BooleanBuffer>,
         faults: Vec<(usize, CellFault)>,
         tell: bool,
@@ -309,13 +468,17 @@ impl Gatherer<'_> {
             let row = if kept.is_some() { in_batch[fault.row as usize] } else { fault.row as usize };
             bad.push(row);
             if tell {
-                self.note(object, first_row + row as u64 + 1, target, fault);
+                self.note(at, batch.position(row), target, fault);
             }
         }
         bad.sort_unstable();
         bad.dedup();
         Ok(bad)
     }
+}
+
+fn faults_of(columns: &mut [(usize, ConvertedColumn)]) -> Vec<(usize, CellFault)> {
+    columns.iter_mut().flat_map(|(target, column)| std::mem::take(&mut column.faults).into_iter().map(|f| (*target, f))).collect()
 }
 
 fn all_set(len: usize) -> BooleanBufferBuilder {
@@ -337,67 +500,4 @@ fn without(kept: Option<&BooleanBuffer>, len: usize, bad: &[usize]) -> BooleanBu
         bits.set_bit(*row, false);
     }
     bits.finish()
-}
-
-/// Which series a unit takes, decided once per distinct value of one key column.
-struct Slice {
-    buckets: Option<(usize, u32, Vec<u32>)>,
-    range: Option<(usize, Option<String>, Option<String>)>,
-}
-
-impl Slice {
-    fn new(series: &SeriesSlice, reading: &Reading, rows: &UnitRows) -> Result<Self> {
-        let position = |name: &String| {
-            rows.key_columns
-                .iter()
-                .position(|c| reading.inventory.table.columns[*c].name == *name)
-                .ok_or_else(|| Error::internal(format!("{name} is no key column")))
-        };
-        Ok(Slice {
-            buckets: series.buckets.as_ref().map(|b| position(&b.column).map(|p| (p, b.modulus, b.buckets.clone()))).transpose()?,
-            range: series.range.as_ref().map(|r| position(&r.column).map(|p| (p, r.from.clone(), r.to.clone()))).transpose()?,
-        })
-    }
-
-    fn mask(&self, keys: &[(usize, timelake_source::ConvertedColumn)]) -> Result<BooleanBuffer> {
-        let len = keys.first().map_or(0, |(_, c)| c.array.len());
-        let mut mask = BooleanBuffer::new_set(len);
-        if let Some((position, modulus, buckets)) = &self.buckets {
-            let inside = |values: &ArrayRef| -> Result<Vec<bool>> {
-                let function = create_transform_function(&Transform::Bucket(*modulus)).map_err(internal)?;
-                let found = function.transform(values.clone()).map_err(internal)?;
-                let found = found.as_primitive_opt::<Int32Type>().ok_or_else(|| Error::internal("buckets are numbers"))?;
-                Ok(found.iter().map(|b| b.is_some_and(|b| buckets.contains(&(b as u32)))).collect())
-            };
-            mask = &mask & &per_value(&keys[*position].1.array, inside)?;
-        }
-        if let Some((position, from, to)) = &self.range {
-            let inside = |values: &ArrayRef| -> Result<Vec<bool>> {
-                (0..values.len())
-                    .map(|i| {
-                        let text = cell_text(values, i)?;
-                        Ok(from.as_ref().is_none_or(|f| text.as_bytes() >= f.as_bytes())
-                            && to.as_ref().is_none_or(|t| text.as_bytes() < t.as_bytes()))
-                    })
-                    .collect()
-            };
-            mask = &mask & &per_value(&keys[*position].1.array, inside)?;
-        }
-        Ok(mask)
-    }
-}
-
-/// Applies a test to the values of an array: once per dictionary value where there is a dictionary.
-fn per_value(array: &ArrayRef, test: impl Fn(&ArrayRef) -> Result<Vec<bool>>) -> Result<BooleanBuffer> {
-    match array.as_dictionary_opt::<Int32Type>() {
-        Some(d) => {
-            let values = test(d.values())?;
-            let keys = d.keys().values();
-            Ok(BooleanBuffer::collect_bool(keys.len(), |i| values[keys[i] as usize]))
-        }
-        None => {
-            let values = test(array)?;
-            Ok(BooleanBuffer::collect_bool(values.len(), |i| values[i]))
-        }
-    }
 }

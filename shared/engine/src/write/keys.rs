@@ -129,6 +129,10 @@ impl Tuples {
     pub fn new(columns: Vec<usize>) -> Self {
         Tuples { columns, codes: HashMap::new(), tuples: vec![] }
     }
+    /// Indexes into the unit's key columns.
+    pub fn columns(&self) -> &[usize] {
+        &self.columns
+    }
     fn single(&self) -> Option<usize> {
         match self.columns[..] {
             [one] => Some(one),

@@ -12,21 +12,26 @@ mod layout;
 mod order;
 mod rows;
 mod sink;
+mod slice;
 
-pub use errors::merge as merge_errors;
-pub use gather::Reading;
+pub use errors::{fatal_error, merge as merge_errors};
+pub use gather::{Gatherer, Reading, RejectedRow};
+pub(crate) use keys::internal;
 pub use keys::{KeyColumn, Tuples};
-pub use rows::{KeyLayout, cell_text};
-pub use sink::storage_error;
+pub use rows::{KeyLayout, UnitRows, cell_text};
+pub use sink::{FileSink, storage_error};
+pub(crate) use slice::buckets_of;
 
+use arrow::datatypes::DataType;
 use futures::StreamExt;
 use iceberg::table::Table;
 use std::collections::{BTreeMap, BTreeSet};
-use timelake_model::inventory::ExistingFile;
+use timelake_model::inventory::{ExistingFile, TableState};
 use timelake_model::plan::{WorkUnit, WritePlan, touches};
 use timelake_model::receipt::UnitReceipt;
 use timelake_model::request::{Ambiguous, OnSourceConflict, RowOptions};
 use timelake_model::{AttemptId, Error, Reason, Result, TimestampUs};
+use timelake_source::Position;
 use tokio::runtime::Handle;
 
 /// One attempt at a unit.
@@ -56,12 +61,7 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
             .hint("cancel the job and run the command again: it makes a new plan"));
     }
     let state = &task.reading.inventory.table;
-    let arrow_schema = timelake_table::writer_schema(metadata.current_schema())?;
-    let plain_types = state
-        .columns
-        .iter()
-        .map(|c| arrow_schema.field_with_name(&c.name).map(|f| f.data_type().clone()).map_err(keys::internal))
-        .collect::<Result<Vec<_>>>()?;
+    let plain_types = row_types(task.table, state)?;
     let mut rows = rows::UnitRows::new(state, &plain_types)?;
     let mut gathered = gather::gather(&task.reading, task.unit, &mut rows)?;
 
@@ -112,11 +112,19 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
         taken: gathered.taken,
         left: gathered.left,
         errors: gathered.errors.into_errors(),
+        bad_rows: gathered.bad_rows,
         warnings: vec![],
         time: time.map(|(low, high)| (TimestampUs(low), TimestampUs(high))),
         column_sums,
         key_hash,
     })
+}
+
+/// Arrow types of the table's columns that rows have.
+pub fn row_types(table: &Table, state: &TableState) -> Result<Vec<DataType>> {
+    let schema = timelake_table::writer_schema(table.metadata().current_schema())?;
+    let of = |name: &str| schema.field_with_name(name).map(|f| f.data_type().clone()).map_err(internal);
+    state.columns.iter().map(|c| of(&c.name)).collect()
 }
 
 /// Row numbers in final order: duplicates, conflicts and keys that exist are gone, and counted.
@@ -135,8 +143,12 @@ fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather:
         }
         _ => None,
     };
-    let shown = |object: u32| inventory.objects[object as usize].object.shown.clone();
-    let hint = conflict_hint(task.reading.options, gathered.counts.precision_truncated);
+    let shown = |source: u32, number: u64| {
+        let (file, text) = inventory.source(source).map_or((String::new(), false), |(file, text)| (file.shown.clone(), text));
+        (file, if text { Position::Line(number) } else { Position::Row(number) })
+    };
+    let truncated = inventory.landed.as_ref().map_or(0, |l| l.counts.precision_truncated) + gathered.counts.precision_truncated;
+    let hint = conflict_hint(task.reading.options, truncated);
     order::Dedup { rows, policy, version, shown: &shown, hint: &hint }.run(
         &mut sorted,
         &mut gathered.counts,
@@ -168,7 +180,7 @@ fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather:
 /// Two rows of one key can be of our own making: then that is the thing to look at first.
 fn conflict_hint(options: &RowOptions, truncated: u64) -> String {
     let mut hint = String::from("choose which one counts: --on-source-conflict first, last or newest");
-    if options.ambiguous != Ambiguous::Error {
+    if matches!(options.ambiguous, Ambiguous::Earlier | Ambiguous::Later) {
         hint.push_str("; in the hour that the clock repeats, --ambiguous gives both passes the same times, so rows of one pass would be lost: load that hour from a source with offsets");
     }
     if truncated > 0 {

@@ -10,6 +10,7 @@ use arrow::array::Array;
 use arrow::row::{RowConverter, SortField};
 use timelake_model::request::OnSourceConflict;
 use timelake_model::{Counts, Error, Reason, Result};
+use timelake_source::Position;
 
 /// A row and its time.
 pub type Timed = (i64, u32);
@@ -55,7 +56,8 @@ pub struct Dedup<'a> {
     pub policy: OnSourceConflict,
     /// For `newest`: index into the unit's payload.
     pub version: Option<usize>,
-    pub shown: &'a dyn Fn(u32) -> String,
+    /// Name of a source file, and the position in it that a number of its rows is.
+    pub shown: &'a dyn Fn(u32, u64) -> (String, Position),
     /// How to mend a conflict.
     pub hint: &'a str,
 }
@@ -99,23 +101,32 @@ impl Dedup<'_> {
             }
             counts.in_source_conflicts += 1;
             if self.policy == OnSourceConflict::Error {
-                let (object, number) = self.rows.place(*row);
-                let (other_object, other_number) = self.rows.place(winner);
+                let (source, number) = self.rows.place(*row);
+                let (other_source, other_number) = self.rows.place(winner);
                 let key = self.rows.key_text(*row, identity_of[*row as usize])?;
-                let bad =
-                    BadRow { reason: Reason::InSourceConflict, column: "", object, row: number, value: Some(&key.clone()), skipped: false };
+                let bad = BadRow {
+                    reason: Reason::InSourceConflict,
+                    column: "",
+                    object: source,
+                    row: number,
+                    value: Some(&key.clone()),
+                    skipped: false,
+                };
                 errors.add(bad, || {
-                    let (file, other) = ((self.shown)(object), (self.shown)(other_object));
+                    let ((file, here), (other, there)) = ((self.shown)(source, number), (self.shown)(other_source, other_number));
                     Error::invalid(
                         Reason::InSourceConflict,
-                        format!("{file} row {number} and {other} row {other_number} have the same key {key} and different values"),
+                        format!("{file} {here} and {other} {there} have the same key {key} and different values"),
                     )
                     .hint(self.hint)
                     .at(|p| {
                         p.file = Some(file);
-                        p.row = Some(number);
+                        here.mark(p);
                         p.other_file = Some(other);
-                        p.other_row = Some(other_number);
+                        match there {
+                            Position::Line(line) => p.other_line = Some(line),
+                            Position::Row(row) => p.other_row = Some(row),
+                        }
                         p.key = Some(key);
                     })
                 });

@@ -9,15 +9,26 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use timelake_model::inventory::TableState;
 use timelake_model::{Error, Result, TimestampUs};
 
-/// Where a piece's rows came from: to name a row, without a number per row.
+/// Where a piece's rows came from.
 struct Origin {
-    object: u32,
-    /// 0-based data row of the batch's first row.
-    first_row: u64,
-    /// Rows of the batch that were taken; `None` = all.
-    taken: Option<BooleanBuffer>,
+    /// Index of the source file.
+    source: u32,
+    places: Places,
     /// Index of the piece's first row in the unit.
     start: u32,
+}
+
+/// The places of a piece's rows in their source file.
+pub enum Places {
+    /// Data rows, without a number per row.
+    Counted {
+        /// 0-based data row of the batch's first row.
+        first_row: u64,
+        /// Rows of the batch that were taken; `None` = all.
+        taken: Option<BooleanBuffer>,
+    },
+    /// One by one: lines, and rows that were landed.
+    Listed(Vec<u64>),
 }
 
 /// A column of the table that is no key and not the time: kept in pieces, as read.
@@ -78,6 +89,8 @@ pub struct UnitRows {
     pub codes: Vec<Vec<u32>>,
     pub payload: Vec<Payload>,
     origins: Vec<Origin>,
+    /// Keeps the place of every row, as landing needs it.
+    pub lists_places: bool,
     /// Series key, and identity (dedup key without the time), as tuples of key columns.
     pub series: Tuples,
     pub identity: Tuples,
@@ -142,6 +155,7 @@ impl UnitRows {
             codes: vec![vec![]; key_columns.len()],
             payload,
             origins: vec![],
+            lists_places: false,
             identity: Tuples::new(identity),
             series: Tuples::new(series),
             same_key,
@@ -158,21 +172,40 @@ impl UnitRows {
         self.times.len()
     }
 
-    /// Starts a piece; its rows are appended to `times`, `codes` and `payload` by the caller.
-    pub fn begin_piece(&mut self, object: u32, first_row: u64, taken: Option<BooleanBuffer>) {
-        self.origins.push(Origin { object, first_row, taken, start: self.times.len() as u32 });
+    /// Memory of the rows.
+    pub fn bytes(&self) -> usize {
+        let per_row = 8 + 4 * self.codes.len() + if self.lists_places { 8 } else { 0 };
+        let payload: usize = self.payload.iter().flat_map(|p| &p.pieces).map(|piece| piece.get_array_memory_size()).sum();
+        self.times.len() * per_row + payload
     }
 
-    /// Object index and 1-based data row of a row of the unit.
+    /// Starts a piece; its rows are appended to `times`, `codes` and `payload` by the caller.
+    pub fn begin_piece(&mut self, source: u32, places: Places) {
+        self.origins.push(Origin { source, places, start: self.times.len() as u32 });
+    }
+
+    /// The places of all rows, in the order they were read. Empty unless they are listed.
+    pub fn listed_places(&self) -> Vec<u64> {
+        let listed = |origin: &Origin| match &origin.places {
+            Places::Listed(numbers) => numbers.clone(),
+            Places::Counted { .. } => vec![],
+        };
+        self.origins.iter().flat_map(listed).collect()
+    }
+
+    /// Source index and place (1-based) of a row of the unit.
     pub fn place(&self, row: u32) -> (u32, u64) {
         let piece = self.origins.partition_point(|o| o.start <= row) - 1;
         let origin = &self.origins[piece];
         let offset = (row - origin.start) as usize;
-        let in_batch = match &origin.taken {
-            None => offset,
-            Some(mask) => mask.set_indices().nth(offset).unwrap_or(offset),
+        let number = match &origin.places {
+            Places::Listed(numbers) => numbers[offset],
+            Places::Counted { first_row, taken } => {
+                let in_batch = taken.as_ref().map_or(offset, |mask| mask.set_indices().nth(offset).unwrap_or(offset));
+                first_row + in_batch as u64 + 1
+            }
         };
-        (origin.object, origin.first_row + in_batch as u64 + 1)
+        (origin.source, number)
     }
 
     pub fn payload_cell(&self, payload: usize, row: u32) -> (&ArrayRef, usize) {

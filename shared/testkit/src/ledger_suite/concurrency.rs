@@ -59,7 +59,7 @@ pub async fn threads_end_every_unit_exactly_once(f: &Fixture) {
     for unit in f.second.units(&key.job, 1, key.phase, &key.group).await.unwrap() {
         let win = unit.win.unwrap();
         assert!(unit.attempts.contains(&win), "unit {}", unit.unit);
-        assert_eq!(unit.receipt.map(|r| r.attempt), (unit.unit % 10 != 0).then_some(win), "unit {}", unit.unit);
+        assert_eq!(unit.receipt.map(|r| r.of().2.clone()), (unit.unit % 10 != 0).then_some(win), "unit {}", unit.unit);
     }
 }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use timelake_engine::ports::{JobStore, UnitEnd, UnitQueue};
 use timelake_model::ledger::{GroupRecord, JobRecord, Phase, PlanRecord, RoundKey, State, UnitMessage, UnitRecord};
 use timelake_model::receipt::WrittenFile;
-use timelake_model::{AttemptId, BackfillRequest, Counts, Error, GroupName, JobId, Reason, TimestampUs, UnitReceipt, Window};
+use timelake_model::{AttemptId, BackfillRequest, Counts, Error, GroupName, JobId, Reason, Receipt, TimestampUs, UnitReceipt, Window};
 
 /// Job store and queue of one lake.
 pub trait Ledger: JobStore + UnitQueue {}
@@ -144,7 +144,7 @@ pub fn done(key: &RoundKey, unit: u32, attempt: &AttemptId) -> UnitEnd {
         key_hash: u64::MAX,
         column_sums: sums.clone().into(),
     };
-    UnitEnd::Done(Box::new(UnitReceipt {
+    UnitEnd::Done(Box::new(Receipt::Write(UnitReceipt {
         unit,
         round: key.round,
         attempt: attempt.clone(),
@@ -155,11 +155,12 @@ pub fn done(key: &RoundKey, unit: u32, attempt: &AttemptId) -> UnitEnd {
         taken: vec![],
         left: vec![],
         errors: vec![],
+        bad_rows: 0,
         warnings: vec!["quoted \"text\", with ' and \u{0}".into()],
         time: Some((TimestampUs(-5), TimestampUs(i64::MAX))),
         column_sums: sums.into(),
         key_hash: 1 << 63,
-    }))
+    })))
 }
 
 pub fn failed(message: &str) -> UnitEnd {

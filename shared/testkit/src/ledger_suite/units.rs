@@ -48,7 +48,7 @@ pub async fn one_of_two_attempts_wins(f: &Fixture) {
     let told = EndOutcome::AlreadyEnded { win: Some(winners[0].clone()) };
     assert!(outcomes.iter().any(|(_, outcome)| *outcome == told), "the loser learns who won: {outcomes:?}");
     let unit = f.unit(&key, 0).await;
-    assert_eq!((unit.win.as_ref(), unit.receipt.as_ref().map(|r| &r.attempt)), (Some(&winners[0]), Some(&winners[0])));
+    assert_eq!((unit.win.as_ref(), unit.receipt.as_ref().map(|r| r.of().2)), (Some(&winners[0]), Some(&winners[0])));
     assert_eq!(f.totals(&key).await, (1, 0, 10));
 }
 

@@ -1,0 +1,280 @@
+//! Which pass of a repeated hour a reading is of, where the order of its series tells.
+//!
+//! Takes the whole source, read once in source order (each file by itself, files side by side); gives for each series
+//! and each repeated hour the first reading of the second pass: where the local clock goes back, if it does so exactly
+//! once. A file whose own order tells is enough (overlapping exports repeat the hour); else the files together.
+//! Two readings at the same local time, and no others in the hour, are one of each pass (hourly data).
+//! Must never guess: where the order does not tell, the rows are errors.
+
+use super::series_texts;
+use crate::write::{Reading, UnitRows};
+use arrow::buffer::BooleanBuffer;
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use timelake_model::land::SeriesFold;
+use timelake_model::{Error, Kind, Result};
+use timelake_source::{FoldRow, LocalTime, Zone, ZoneConverter};
+
+/// Source object and place of a row.
+type At = (u32, u64);
+
+/// What a job knows about its repeated hours.
+#[derive(Default)]
+pub struct Folds {
+    by_series: HashMap<Vec<String>, Vec<SeriesFold>>,
+}
+
+impl Folds {
+    pub fn new(folds: &[SeriesFold]) -> Folds {
+        let mut by_series: HashMap<Vec<String>, Vec<SeriesFold>> = HashMap::new();
+        for fold in folds {
+            by_series.entry(fold.series.clone()).or_default().push(fold.clone());
+        }
+        Folds { by_series }
+    }
+
+    /// The instant of a row, if the order of its series tells it.
+    pub fn instant(&self, series: &[String], row: &FoldRow, at: At) -> Option<i64> {
+        let length = row.later_us - row.earlier_us;
+        let known = self.by_series.get(series)?;
+        let holds = |fold: &&SeriesFold| (fold.fold_us..fold.fold_us + length).contains(&row.local_us);
+        let of_file = known.iter().filter(holds).find(|fold| fold.only_in == Some(at.0));
+        let fold = of_file.or_else(|| known.iter().filter(holds).find(|fold| fold.only_in.is_none()))?;
+        let second = at >= fold.second_pass;
+        Some(if second == fold.descending { row.earlier_us } else { row.later_us })
+    }
+}
+
+/// Reads the source for its repeated hours.
+pub fn infer(reading: &Reading, types: &[arrow::datatypes::DataType], threads: usize) -> Result<Vec<SeriesFold>> {
+    let Some(zone) = reading.spec.zone() else { return Ok(vec![]) };
+    let count = reading.bound.len();
+    let next = AtomicUsize::new(0);
+    let scanned: Mutex<BTreeMap<usize, Result<FileScan>>> = Mutex::default();
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return;
+            }
+            let scan = scan(reading, types, index as u32, zone);
+            if let Ok(mut all) = scanned.lock() {
+                all.insert(index, scan);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.clamp(1, count.max(1)) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut whole: BTreeMap<Vec<String>, SeriesScan> = BTreeMap::new();
+    for scan in scanned.into_inner().map_err(|_| Error::internal("a reader panicked"))?.into_values() {
+        for (series, part) in scan? {
+            whole.entry(series).or_default().append(part);
+        }
+    }
+    Ok(whole.into_iter().flat_map(|(series, scan)| scan.decide(&series)).collect())
+}
+
+type FileScan = BTreeMap<Vec<String>, SeriesScan>;
+
+/// One series, in source order.
+#[derive(Default)]
+struct SeriesScan {
+    /// Instant and fold of the first and the last row.
+    first: Option<(i64, Option<i64>)>,
+    last: Option<(i64, Option<i64>)>,
+    /// Steps between neighbours that are not in one fold: forward, and back.
+    forward: u64,
+    back: u64,
+    /// Local times and places of the rows of each fold.
+    folds: BTreeMap<i64, Vec<(i64, At)>>,
+}
+
+impl SeriesScan {
+    fn step(&mut self, from: (i64, Option<i64>), to: (i64, Option<i64>)) {
+        if from.1.is_some() && from.1 == to.1 {
+            return;
+        }
+        self.forward += u64::from(to.0 > from.0);
+        self.back += u64::from(to.0 < from.0);
+    }
+
+    fn push(&mut self, us: i64, fold: Option<(i64, i64, At)>) {
+        let here = (us, fold.map(|(fold, ..)| fold));
+        if let Some(last) = self.last {
+            self.step(last, here);
+        }
+        self.first.get_or_insert(here);
+        self.last = Some(here);
+        if let Some((fold, local, at)) = fold {
+            self.folds.entry(fold).or_default().push((local, at));
+        }
+    }
+
+    fn append(&mut self, later: SeriesScan) {
+        if let (Some(last), Some(first)) = (self.last, later.first) {
+            self.step(last, first);
+        }
+        self.first = self.first.or(later.first);
+        self.last = later.last.or(self.last);
+        self.forward += later.forward;
+        self.back += later.back;
+        for (fold, mut rows) in later.folds {
+            self.folds.entry(fold).or_default().append(&mut rows);
+        }
+    }
+
+    fn decide(self, series: &[String]) -> Vec<SeriesFold> {
+        let descending = self.back > 0 && self.forward == 0;
+        let mut out = Vec::new();
+        for (fold_us, rows) in self.folds {
+            let mut decided = |second_pass: At, only_in| {
+                out.push(SeriesFold { series: series.to_vec(), fold_us, second_pass, descending, only_in });
+            };
+            if let Some(at) = second_pass(&rows, descending) {
+                decided(at, None);
+                continue;
+            }
+            for of_file in rows.chunk_by(|(_, a), (_, b)| a.0 == b.0) {
+                if let (Some(at), Some((_, (file, _)))) = (second_pass(of_file, descending), of_file.first()) {
+                    decided(at, Some(*file));
+                }
+            }
+        }
+        out
+    }
+}
+
+/// The one place where the clock goes back.
+fn second_pass(rows: &[(i64, At)], descending: bool) -> Option<At> {
+    let goes_back = |pair: &&[(i64, At)]| if descending { pair[1].0 > pair[0].0 } else { pair[1].0 < pair[0].0 };
+    let mut steps = rows.windows(2).filter(goes_back);
+    match (steps.next(), steps.next()) {
+        (Some(step), None) => Some(step[1].1),
+        (None, _) => match rows {
+            [(first, _), (second, at)] if first == second => Some(*at),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn scan(reading: &Reading, types: &[arrow::datatypes::DataType], source: u32, zone: &Zone) -> Result<FileScan> {
+    let bound = reading.bound.get(source as usize).ok_or_else(|| Error::internal(format!("no source {source}")))?;
+    let rows = UnitRows::new(&reading.inventory.table, types)?;
+    let mut starts = FoldStarts { zone: ZoneConverter::new(zone), last: None };
+    // Series as small numbers; their texts once.
+    let mut numbers: HashMap<Vec<String>, usize> = HashMap::new();
+    let mut scans: Vec<SeriesScan> = Vec::new();
+    for batch in timelake_source::read(bound, &bound.all_row_groups())? {
+        (reading.check_stop)()?;
+        let mut batch = match batch {
+            Ok(batch) => batch,
+            // Told when the split is landed.
+            Err(e) if matches!(e.kind, Kind::Invalid | Kind::Corrupt) => break,
+            Err(e) => return Err(e),
+        };
+        let times = batch.times()?;
+        let mut usable = vec![true; batch.rows()];
+        times.faults.iter().for_each(|fault| usable[fault.row as usize] = false);
+        let keep: BooleanBuffer = usable.iter().copied().collect();
+        let keys = rows.key_columns.iter().map(|c| Ok((*c, batch.column(*c, Some(&keep))?))).collect::<Result<Vec<_>>>()?;
+        let texts = series_texts(&keys, &rows)?;
+        let mut folds = times.folds.iter().peekable();
+        for (row, series) in keep.set_indices().zip(texts) {
+            let fold = folds.by_ref().find(|fold| fold.row as usize >= row).filter(|fold| fold.row as usize == row);
+            let Some(series) = series else { continue };
+            let number = *numbers.entry_ref(series.as_slice()).or_insert_with(|| {
+                scans.push(SeriesScan::default());
+                scans.len() - 1
+            });
+            let at = (source, batch.position(row).number());
+            let fold = match fold {
+                Some(fold) => Some((starts.start(fold)?, fold.local_us, at)),
+                None => None,
+            };
+            scans[number].push(times.us[row], fold);
+        }
+    }
+    let mut out = FileScan::new();
+    let mut scans: Vec<Option<SeriesScan>> = scans.into_iter().map(Some).collect();
+    for (series, number) in numbers {
+        if let Some(scan) = scans[number].take() {
+            out.insert(series, scan);
+        }
+    }
+    Ok(out)
+}
+
+/// Names a repeated hour by the first local time of it.
+struct FoldStarts {
+    zone: ZoneConverter,
+    last: Option<std::ops::Range<i64>>,
+}
+
+impl FoldStarts {
+    fn start(&mut self, row: &FoldRow) -> Result<i64> {
+        if let Some(last) = self.last.as_ref().filter(|last| last.contains(&row.local_us)) {
+            return Ok(last.start);
+        }
+        // The hour before it happens once: the first repeated microsecond is found by bisection.
+        let length = row.later_us - row.earlier_us;
+        let (mut once, mut twice) = (row.local_us - length, row.local_us);
+        while twice - once > 1 {
+            let middle = once + (twice - once) / 2;
+            match self.zone.convert(middle) {
+                LocalTime::Ambiguous { .. } => twice = middle,
+                _ => once = middle,
+            }
+        }
+        self.last = Some(twice..twice + length);
+        Ok(twice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pass(locals: &[i64], descending: bool) -> Option<usize> {
+        let rows: Vec<(i64, At)> = locals.iter().enumerate().map(|(i, local)| (*local, (0, i as u64))).collect();
+        second_pass(&rows, descending).map(|(_, at)| at as usize)
+    }
+
+    #[test]
+    fn the_clock_goes_back_exactly_once() {
+        assert_eq!(pass(&[0, 30, 0, 30], false), Some(2));
+        assert_eq!(pass(&[30, 0], false), Some(1));
+        assert_eq!(pass(&[0, 30, 45], false), None);
+        assert_eq!(pass(&[0, 30, 0, 30, 0], false), None);
+        assert_eq!(pass(&[15], false), None);
+        assert_eq!(pass(&[0, 0, 30, 0], false), Some(3), "a delivery twice is no step");
+        assert_eq!(pass(&[0, 0], false), Some(1), "hourly data");
+        assert_eq!(pass(&[0, 15, 15, 30], false), None, "a delivery twice in one pass, the other missing");
+        assert_eq!(pass(&[30, 0, 30, 0], true), Some(2));
+    }
+
+    #[test]
+    fn overlapping_files_tell_each_for_itself() {
+        let mut scan = SeriesScan::default();
+        for file in 0..2 {
+            for (i, local) in [0, 30, 0, 30].into_iter().enumerate() {
+                scan.push(local, Some((0, local, (file, i as u64))));
+            }
+        }
+        let decided = scan.decide(&["a".into()]);
+        assert_eq!(decided.iter().map(|d| (d.second_pass, d.only_in)).collect::<Vec<_>>(), [((0, 2), Some(0)), ((1, 2), Some(1))]);
+        let folds = Folds::new(&decided);
+        let row = FoldRow { row: 0, local_us: 30, earlier_us: 1_000, later_us: 1_060, value: String::new() };
+        let at = |at| folds.instant(&["a".into()], &row, at);
+        assert_eq!(
+            (at((0, 1)), at((0, 3)), at((1, 1)), at((1, 3)), at((2, 1))),
+            (Some(1_000), Some(1_060), Some(1_000), Some(1_060), None)
+        );
+    }
+}

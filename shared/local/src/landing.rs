@@ -1,0 +1,93 @@
+//! The folder of landed runs: where it is, whether there is room, and that it goes when the job is over.
+
+use std::path::Path;
+use timelake_engine::{Engine, store};
+use timelake_model::land::{LandPlan, LandReceipt};
+use timelake_model::ledger::JobRecord;
+use timelake_model::request::{OnBadRow, RunOptions};
+use timelake_model::{Error, Reason, Result};
+
+/// Room that runs take, per byte of the source: typed columns are about half of their text, and compressed text unpacks
+/// to more than runs take.
+const RUN_BYTES_PER_TEXT_BYTE: f64 = 0.5;
+const RUN_BYTES_PER_COMPRESSED_BYTE: f64 = 2.0;
+
+/// The job's own folder, in the lake or where the user wants temporary files.
+pub fn runs_folder(engine: &Engine, job: &JobRecord, options: &RunOptions) -> Result<String> {
+    let Some(folder) = &options.work_dir else { return Ok(store::runs_uri(engine, &job.job, job.generation)) };
+    let unusable = |e: std::io::Error| {
+        Error::invalid(Reason::InvalidOption, format!("--work-dir {folder} cannot be used: {e}"))
+            .hint("name a folder that can be written to")
+            .at(|p| {
+                p.option = Some("--work-dir".into());
+                p.value = Some(folder.clone());
+            })
+    };
+    std::fs::create_dir_all(folder).map_err(unusable)?;
+    let folder = Path::new(folder).canonicalize().map_err(unusable)?;
+    Ok(format!("{}/{}-g{}-runs", folder.display(), job.job, job.generation))
+}
+
+/// Refuses before hours of work what would end with a full disk.
+pub fn check_space(plan: &LandPlan, pending: &[u32]) -> Result<()> {
+    let needed: f64 = pending
+        .iter()
+        .filter_map(|i| plan.inventory.objects.get(*i as usize))
+        .map(|o| {
+            let name = o.object.uri.to_lowercase();
+            let plain = o.text && ![".gz", ".gzip", ".zst", ".zstd"].iter().any(|end| name.ends_with(end));
+            o.object.size as f64 * if plain { RUN_BYTES_PER_TEXT_BYTE } else { RUN_BYTES_PER_COMPRESSED_BYTE }
+        })
+        .sum();
+    std::fs::create_dir_all(&plan.folder).map_err(|e| {
+        Error::unavailable(Reason::StorageUnavailable, format!("cannot make the folder {}: {e}", plan.folder))
+            .hint("check its permissions, or name another with --work-dir")
+            .at(|p| p.file = Some(plan.folder.clone()))
+    })?;
+    // Where the system does not tell, the run finds out.
+    let Ok(disk) = rustix::fs::statvfs(plan.folder.as_str()) else { return Ok(()) };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if free as f64 >= needed {
+        return Ok(());
+    }
+    let gb = |bytes: f64| bytes / 1e9;
+    Err(Error::unavailable(
+        Reason::DiskFull,
+        format!("sorting the source takes about {:.1} GB in {}, {:.1} GB are free", gb(needed), plan.folder, gb(free as f64)),
+    )
+    .hint("free some space, or name a folder on a larger disk with --work-dir")
+    .at(|p| p.file = Some(plan.folder.clone())))
+}
+
+/// Joins the splits' lists of rows that were left out, in source order.
+pub async fn list_rejected(engine: &Engine, job: &JobRecord, receipts: &[LandReceipt]) -> Result<()> {
+    if job.request.rows.on_bad_row != OnBadRow::Quarantine {
+        return Ok(());
+    }
+    let target = store::rejected_uri(engine, &job.job);
+    let failed = |e: std::io::Error| {
+        Error::unavailable(Reason::StorageUnavailable, format!("{target} cannot be written: {e}"))
+            .hint("check the disk and the permissions of the job's folder, then run the same command")
+            .at(|p| p.file = Some(target.clone()))
+    };
+    // Written beside and renamed: a reader never sees a part of it.
+    let beside = format!("{target}.part");
+    let mut out = std::io::BufWriter::new(std::fs::File::create(&beside).map_err(failed)?);
+    for path in receipts.iter().filter_map(|r| r.rejected.as_ref()) {
+        std::io::copy(&mut std::fs::File::open(path).map_err(failed)?, &mut out).map_err(failed)?;
+    }
+    out.into_inner().map_err(|e| failed(e.into_error()))?.sync_all().map_err(failed)?;
+    std::fs::rename(&beside, &target).map_err(failed)
+}
+
+/// Removes the runs of a job that is over. They are copies: its sources are untouched.
+pub async fn remove_runs(engine: &Engine, job: &JobRecord) -> Result<()> {
+    let Some(plan) = store::load_land_plan(engine, &job.job, job.generation).await? else { return Ok(()) };
+    match std::fs::remove_dir_all(&plan.folder) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!(folder = plan.folder, error = %e, "the temporary files of a job that is over cannot be removed");
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
