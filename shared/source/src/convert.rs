@@ -20,6 +20,7 @@ mod times;
 mod why;
 
 use crate::cell::CellFault;
+use crate::reader::ConvertedColumn;
 use crate::zone::{Zone, ZoneConverter};
 use arrow::array::{Array, ArrayRef, AsArray, DictionaryArray, Int32Array, UInt32Array, new_null_array};
 use arrow::compute::{cast, take};
@@ -158,6 +159,16 @@ pub(crate) fn convert(array: &ArrayRef, int96: bool, target: ColumnType, context
         }
         _ => other::convert(array, target, context)?,
     })
+}
+
+/// One column by itself, with its own zone: for sources that have their rows in memory, and for checks. `None` when
+/// there is no exact way between the types.
+pub fn convert_column(array: &ArrayRef, target: ColumnType, rules: &Rules) -> Result<Option<ConvertedColumn>> {
+    let mut zone = rules.zone.as_ref().map(ZoneConverter::new);
+    let mut context = Context::new(rules, zone.as_mut());
+    let Some(array) = convert(array, false, target, &mut context)? else { return Ok(None) };
+    let leap_seconds = context.leap_seconds.len() as u64;
+    Ok(Some(ConvertedColumn { array, faults: context.faults, truncated: context.truncated, leap_seconds, nulled: 0 }))
 }
 
 fn internal(error: arrow::error::ArrowError) -> Error {

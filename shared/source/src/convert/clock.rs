@@ -115,9 +115,10 @@ impl<'a> Scanner<'a> {
     pub fn first(&self) -> Option<u8> {
         self.rest.as_bytes().first().copied()
     }
+    /// Nothing is passed over that is not whole characters.
     #[inline]
     pub fn skip(&mut self, bytes: usize) {
-        self.rest = self.rest.get(bytes..).unwrap_or_default();
+        self.rest = self.rest.get(bytes..).unwrap_or(self.rest);
     }
     /// At least `least` and at most `most` digits, as a number: `None` if there are fewer; more stay unread.
     #[inline]
@@ -180,20 +181,17 @@ impl<'a> Scanner<'a> {
     }
     /// `Z`, `+02:00`, `+0200`, `+02`, `+05:30:15`, also with U+2212 for the minus: microseconds east of UTC.
     pub fn offset(&mut self) -> Option<i64> {
-        let sign = match self.first()? {
+        let (sign, length) = match self.first()? {
             b'Z' | b'z' => {
                 self.skip(1);
                 return Some(0);
             }
-            b'+' => 1,
-            b'-' => -1,
-            0xE2 if self.rest.starts_with('\u{2212}') => {
-                self.skip(2);
-                -1
-            }
+            b'+' => (1, 1),
+            b'-' => (-1, 1),
+            0xE2 if self.rest.starts_with('\u{2212}') => (-1, '\u{2212}'.len_utf8()),
             _ => return None,
         };
-        self.skip(1);
+        self.skip(length);
         let hours = self.number(2, 2)?;
         let (mut minutes, mut seconds) = (0, 0);
         if self.eat(b':') {

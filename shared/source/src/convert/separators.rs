@@ -107,15 +107,16 @@ pub(super) fn options_for(text: &str, tried: NumberFormat) -> Option<String> {
         (',', Some('\''), "--decimal ',' --thousands \"'\""),
         ('.', None, "no --decimal and no --thousands"),
     ];
-    let mut found: Vec<&str> = Vec::new();
-    for (decimal, thousands, options) in formats {
+    let fits = |decimal, thousands| {
         let format = NumberFormat { decimal, thousands };
-        if format != tried && Separators::new(format).plain(text).is_some_and(|text| number_parts(text).is_some()) {
-            found.push(options);
-        }
-    }
-    // What fits without groups fits with any: the first two say enough.
-    found.truncate(2);
+        format != tried && Separators::new(format).plain(text).is_some_and(|text| number_parts(text).is_some())
+    };
+    let found: Vec<&str> = formats
+        .into_iter()
+        // Without groups it fits with any separator of groups.
+        .filter(|(decimal, thousands, _)| fits(*decimal, *thousands) && (thousands.is_none() || !fits(*decimal, None)))
+        .map(|(_, _, options)| options)
+        .collect();
     (!found.is_empty()).then(|| format!("it is a number with {}", found.join(", or with ")))
 }
 
