@@ -1,7 +1,7 @@
 //! Texts of numbers: where both accept, the values are equal to the bit; where Python refuses, so do we.
 
 use super::python;
-use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::array::{ArrayRef, AsArray, StringArray};
 use arrow::datatypes::{Decimal128Type, Float64Type};
 use std::collections::HashSet;
 use std::sync::Arc;
