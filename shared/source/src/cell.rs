@@ -35,6 +35,23 @@ impl std::fmt::Display for Position {
     }
 }
 
+/// Longest part of a value in a message; the error's place has all of it.
+const SHOWN_CHARACTERS: usize = 120;
+const LEAVE_OUT: &str = "leave such rows out with --on-bad-row skip";
+
+/// A value for one line of a terminal: control characters escaped, long texts cut, empty ones seen.
+fn shown(value: &str) -> String {
+    let mut out = String::new();
+    for character in value.chars().take(SHOWN_CHARACTERS) {
+        if character.is_control() { out.extend(character.escape_default()) } else { out.push(character) }
+    }
+    match value {
+        "" => "''".into(),
+        _ if value.chars().nth(SHOWN_CHARACTERS).is_some() => out + "...",
+        _ => out,
+    }
+}
+
 /// A fault of one cell. Rows are counted among the rows that were converted together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellFault {
@@ -48,12 +65,14 @@ pub struct CellFault {
     pub skipped: bool,
     /// The folder's value, where path and file disagree.
     pub path_value: Option<String>,
+    /// How to mend this value, where that depends on the value.
+    pub hint: Option<String>,
 }
 
 impl CellFault {
     pub(crate) fn new(row: usize, reason: Reason, value: Option<String>) -> Self {
         // Batches have at most 65,536 rows.
-        CellFault { row: row as u32, reason, value, candidates: Vec::new(), skipped: false, path_value: None }
+        CellFault { row: row as u32, reason, value, candidates: Vec::new(), skipped: false, path_value: None, hint: None }
     }
 
     /// The error of this fault.
@@ -61,17 +80,13 @@ impl CellFault {
         let column = spec.source_name(target);
         let (target_name, target_type) =
             spec.columns().get(target).map(|column| (column.name.clone(), column.column_type.to_string())).unwrap_or_default();
-        let value = self.value.as_deref().unwrap_or("NULL");
+        let value = &self.value.as_deref().map_or_else(|| "NULL".to_string(), shown);
         let zone = spec.zone().map_or("no zone", |zone| zone.name());
         let (what, hint) = match self.reason {
-            Reason::NullInKey => (
-                format!("NULL, but column {target_name} is part of the table's key"),
-                "mend the source, or leave such rows out with --on-bad-row skip".to_string(),
-            ),
-            Reason::NullInRequired => (
-                format!("NULL, but column {target_name} is required"),
-                "mend the source, or leave such rows out with --on-bad-row skip".to_string(),
-            ),
+            Reason::NullInKey => {
+                (format!("NULL, but column {target_name} is part of the table's key"), format!("mend the source, or {LEAVE_OUT}"))
+            }
+            Reason::NullInRequired => (format!("NULL, but column {target_name} is required"), format!("mend the source, or {LEAVE_OUT}")),
             Reason::NaiveTimestampWithoutZone => (
                 format!("{value} has no offset, and no zone is given"),
                 "say whose wall clock it is: --tz Europe/Berlin or --tz UTC".to_string(),
@@ -84,6 +99,21 @@ impl CellFault {
                 format!("{value} does not exist in {zone}, the clock skips it"),
                 "is --tz right? else --nonexistent shift or --nonexistent skip".to_string(),
             ),
+            Reason::BadTimestamp => (
+                format!("{value} is not a {target_type}"),
+                format!("mend the source, give the pattern of its times with --ts-format, or {LEAVE_OUT}"),
+            ),
+            Reason::TimestampFormatUnclear => (
+                format!("{value} may be read in more than one way"),
+                "day/month order: give --ts-format, such as --ts-format '%d/%m/%Y %H:%M'".to_string(),
+            ),
+            Reason::BadNumber => (
+                format!("{value} is not a {target_type}"),
+                format!("mend the source, name texts that mean NULL with --null, or {LEAVE_OUT}"),
+            ),
+            Reason::BadBoolean => {
+                (format!("{value} is not a {target_type}"), format!("write true or false, t or f, 1 or 0; or {LEAVE_OUT}"))
+            }
             Reason::LossyConversion => (
                 format!("{value} cannot be kept exactly as {target_type}"),
                 format!("use a column type that holds it, or leave the column out with --map {target_name}="),
@@ -94,14 +124,15 @@ impl CellFault {
             ),
             Reason::TimestampOutOfRange => (
                 format!("{value} is beyond the times a {target_type} holds"),
-                "mend the source, or leave such rows out with --on-bad-row skip".to_string(),
+                "mend the source, or leave such rows out with --on-out-of-range skip".to_string(),
             ),
             Reason::PathAndFileDisagree => (
                 format!("the folder says {}, the file says {value}", self.path_value.as_deref().unwrap_or("NULL")),
                 "move the file to the folder it belongs to, or run without --hive".to_string(),
             ),
-            _ => (format!("{value} is not a {target_type}"), "mend the source, or leave such rows out with --on-bad-row skip".to_string()),
+            _ => (format!("{value} is not a {target_type}"), format!("mend the source, or {LEAVE_OUT}")),
         };
+        let hint = self.hint.unwrap_or(hint);
         Error::invalid(self.reason, format!("{}, {at}, column {column}: {what}", object.shown)).hint(hint).at(|place| {
             place.file = Some(object.shown.clone());
             at.mark(place);

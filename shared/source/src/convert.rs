@@ -5,13 +5,22 @@
 //! microsecond. The common conversions are passes over slices without a branch per row.
 //! What must never happen: a value that differs from the source's without a fault or a count.
 
+mod clock;
+mod epoch;
+mod format;
+mod iso;
 mod numbers;
 mod other;
 mod parse;
+mod separators;
+mod shape;
 mod texts;
+mod time_texts;
 mod times;
+mod why;
 
 use crate::cell::CellFault;
+use crate::reader::ConvertedColumn;
 use crate::zone::{Zone, ZoneConverter};
 use arrow::array::{Array, ArrayRef, AsArray, DictionaryArray, Int32Array, UInt32Array, new_null_array};
 use arrow::compute::{cast, take};
@@ -20,7 +29,10 @@ use std::sync::Arc;
 use timelake_model::request::{Ambiguous, Nonexistent, TimeUnit};
 use timelake_model::{ColumnType, Error, Result};
 
+pub use format::TimestampFormat;
 pub(crate) use times::times;
+
+const MICROS_PER_MINUTE: i64 = 60 * timelake_model::time::MICROS_PER_SECOND;
 
 /// How times are read.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +40,8 @@ pub struct Rules {
     pub zone: Option<Zone>,
     /// Unit of times stored as plain numbers.
     pub unit: Option<TimeUnit>,
+    /// How times are written in texts; ISO when not given.
+    pub ts_format: Option<TimestampFormat>,
     pub ambiguous: Ambiguous,
     pub nonexistent: Nonexistent,
     /// How numbers are written in texts.
@@ -79,7 +93,7 @@ pub(crate) struct Context<'a> {
     pub faults: Vec<CellFault>,
     /// Values that lost digits below a microsecond.
     pub truncated: u64,
-    /// Rows with a leap second, taken as the last microsecond before midnight.
+    /// Rows with a leap second, taken as the last microsecond of the second before it.
     pub leap_seconds: Vec<u32>,
     /// `Some`: `--ambiguous infer` may be left to the caller, who finds those rows here. Their slots hold `earlier`.
     pub folds: Option<Vec<FoldRow>>,
@@ -130,6 +144,11 @@ pub(crate) fn convert(array: &ArrayRef, int96: bool, target: ColumnType, context
     if int96 {
         return Ok(None);
     }
+    if matches!(target, ColumnType::Timestamp | ColumnType::Date)
+        && let Some(local) = times::serials(array, context)?
+    {
+        return Ok(Some(other::from_wall_clocks(local, target, context)));
+    }
     Ok(match data_type {
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => numbers::from_integers(array, target, context),
         DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64 => numbers::from_integers(array, target, context),
@@ -150,6 +169,16 @@ pub(crate) fn convert(array: &ArrayRef, int96: bool, target: ColumnType, context
         }
         _ => other::convert(array, target, context)?,
     })
+}
+
+/// One column by itself, with its own zone: for sources that have their rows in memory, and for checks. `None` when
+/// there is no exact way between the types.
+pub fn convert_column(array: &ArrayRef, target: ColumnType, rules: &Rules) -> Result<Option<ConvertedColumn>> {
+    let mut zone = rules.zone.as_ref().map(ZoneConverter::new);
+    let mut context = Context::new(rules, zone.as_mut());
+    let Some(array) = convert(array, false, target, &mut context)? else { return Ok(None) };
+    let leap_seconds = context.leap_seconds.len() as u64;
+    Ok(Some(ConvertedColumn { array, faults: context.faults, truncated: context.truncated, leap_seconds, nulled: 0 }))
 }
 
 fn internal(error: arrow::error::ArrowError) -> Error {
@@ -176,7 +205,8 @@ pub struct ConstantColumn {
 }
 
 impl ConstantColumn {
-    /// Parses a text into the target's type, by the rules for text columns.
+    /// Parses a text into the target's type, by the rules for text columns. What is typed on a command line or in a
+    /// folder's name is not in the source's spelling: numbers are plain and times are ISO.
     pub(crate) fn parse(
         text: Option<&str>,
         target: ColumnType,
@@ -184,8 +214,9 @@ impl ConstantColumn {
         rules: &Rules,
     ) -> Result<std::result::Result<ConstantColumn, CellFault>> {
         let array: ArrayRef = Arc::new(arrow::array::StringArray::from(vec![text]));
+        let rules = Rules { numbers: NumberFormat::default(), ts_format: None, ..rules.clone() };
         let mut zone = rules.zone.as_ref().map(ZoneConverter::new);
-        let mut context = Context::new(rules, zone.as_mut());
+        let mut context = Context::new(&rules, zone.as_mut());
         let value = convert(&array, false, target, &mut context)?;
         if let Some(fault) = context.faults.pop() {
             return Ok(Err(fault));

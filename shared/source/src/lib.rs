@@ -23,7 +23,7 @@ pub mod zone;
 
 pub use bind::BoundObject;
 pub use cell::{CellFault, Position};
-pub use convert::{FoldRow, NumberFormat};
+pub use convert::{FoldRow, NumberFormat, Rules, TimestampFormat, convert_column};
 pub use inspect::{Inspection, count_per_chunk, inspect, inspect_all, sample_series};
 pub use listing::{list, verify_pin};
 pub use mapping::SourceSpec;

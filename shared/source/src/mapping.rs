@@ -3,7 +3,7 @@
 //! Takes the options as typed, the table's columns and its contract; gives a [`SourceSpec`]. Knows no file yet: names
 //! are looked up in each file's schema by `bind`. Must never let a mistyped target pass.
 
-use crate::convert::{ConstantColumn, NumberFormat, Rules};
+use crate::convert::{ConstantColumn, NumberFormat, Rules, TimestampFormat};
 use crate::similar::nearest;
 use crate::zone::Zone;
 use timelake_model::request::RowOptions;
@@ -68,10 +68,16 @@ impl SourceSpec {
         let rules = Rules {
             zone: rows.tz.as_deref().map(Zone::parse).transpose()?,
             unit: rows.ts_unit,
+            ts_format: rows.ts_format.as_deref().map(TimestampFormat::parse).transpose()?,
             ambiguous: rows.ambiguous,
             nonexistent: rows.nonexistent,
             numbers: NumberFormat::default(),
         };
+        if rows.ts_unit.is_some() && rules.ts_format.as_ref().is_some_and(TimestampFormat::is_excel) {
+            return Err(Error::invalid(Reason::InvalidOption, "--ts-format excel and --ts-unit both say what numbers are")
+                .hint("excel for serial days such as 45292.5, --ts-unit for counts since 1970")
+                .at(|place| place.option = Some("--ts-unit".into())));
+        }
         let index_of = |name: &str| columns.iter().position(|column| column.name == name);
         let indexes = |names: &[String]| names.iter().filter_map(|name| index_of(name)).collect::<Vec<_>>();
         let time = index_of(&contract.time_column).ok_or_else(|| Error::internal("the checked contract lost its time column"))?;

@@ -3,6 +3,10 @@
 //! Takes local microseconds (the wall clock read as if it were UTC), gives UTC microseconds, or says that the wall
 //! clock showed this time twice or never. Must never guess: the caller's policy decides those two.
 
+mod abbreviation;
+
+pub(crate) use abbreviation::Abbreviated;
+
 use crate::similar::nearest;
 use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
 use chrono_tz::{GapInfo, TZ_VARIANTS, Tz};
@@ -31,6 +35,7 @@ enum Rule {
 
 impl Zone {
     /// Parses an IANA name (case-sensitive, as the database has it), `UTC`, `Z`, or an offset such as `+10:00`.
+    /// `UTC+5` is refused: POSIX reads it as five hours west, most people as five hours east.
     pub fn parse(text: &str) -> Result<Zone> {
         let rule = match fixed_offset_seconds(text) {
             Some(seconds) => Rule::Fixed { offset_us: seconds * MICROS_PER_SECOND },
@@ -66,20 +71,45 @@ impl Zone {
 }
 
 fn unknown_zone(text: &str) -> Error {
-    let lower = text.to_lowercase();
-    let names = || TZ_VARIANTS.iter().map(|zone| zone.name());
-    let meant = names()
-        .find(|name| name.to_lowercase() == lower)
-        .or_else(|| names().find(|name| name.rsplit('/').next().is_some_and(|city| city.to_lowercase() == lower.replace(' ', "_"))))
-        .or_else(|| nearest(text, names()));
-    let hint = match meant {
+    let hint = signed_utc(text).unwrap_or_else(|| match meant(text) {
         Some(name) => format!("did you mean {name}?"),
+        None if (2..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphabetic()) => {
+            "abbreviations are shared by several zones: write an IANA name such as Europe/Berlin, or an offset such as +10:00".to_string()
+        }
         None => "write an IANA name such as Europe/Berlin, or an offset such as +10:00".to_string(),
-    };
+    });
     Error::invalid(Reason::UnknownTimeZone, format!("--tz {text} is not a time zone")).hint(hint).at(|place| {
         place.option = Some("--tz".into());
+        place.value = Some(text.into());
         place.zone = Some(text.into());
     })
+}
+
+/// The zone whose name somebody most likely wanted to write.
+fn meant(text: &str) -> Option<&'static str> {
+    let lower = text.trim().to_lowercase().replace(' ', "_");
+    let names = || TZ_VARIANTS.iter().map(|zone| zone.name());
+    names()
+        .find(|name| name.to_lowercase() == lower)
+        .or_else(|| names().find(|name| name.rsplit('/').next().is_some_and(|city| city.to_lowercase() == lower)))
+        // Among short words everything is near to everything.
+        .or_else(|| (text.len() > 5).then(|| nearest(text, names())).flatten())
+}
+
+/// For `UTC+5` and the like: what to write instead.
+fn signed_utc(text: &str) -> Option<String> {
+    let upper = text.trim().to_ascii_uppercase();
+    let rest = ["UTC", "GMT", "UT", "Z"].iter().find_map(|word| upper.strip_prefix(word))?.trim_start();
+    let sign = rest.chars().next().filter(|sign| matches!(sign, '+' | '-' | '\u{2212}'))?;
+    let sign = if sign == '+' { '+' } else { '-' };
+    let hours = rest.trim_start_matches(|character: char| !character.is_ascii_digit());
+    let offset = match (hours.len(), hours.bytes().all(|byte| byte.is_ascii_digit())) {
+        (1, true) => format!("{sign}0{hours}:00"),
+        (2, true) => format!("{sign}{hours}:00"),
+        (5, false) if hours.as_bytes()[2] == b':' => format!("{sign}{hours}"),
+        _ => format!("{sign}05:00"),
+    };
+    Some(format!("its sign is read both ways: write {offset} or an IANA name"))
 }
 
 /// `UTC`, `Z`, `+10`, `+1000`, `+10:00` in seconds east of UTC.
@@ -87,10 +117,10 @@ fn fixed_offset_seconds(text: &str) -> Option<i64> {
     if matches!(text, "UTC" | "Z" | "z") {
         return Some(0);
     }
-    let (sign, digits) = match text.split_at_checked(1)? {
-        ("+", rest) => (1, rest),
-        ("-", rest) => (-1, rest),
-        _ => return None,
+    // U+2212 is the minus of ISO 8601.
+    let (sign, digits) = match text.strip_prefix('+') {
+        Some(rest) => (1, rest),
+        None => (-1, text.strip_prefix(['-', '\u{2212}'])?),
     };
     let (hours, minutes) = match (digits.len(), digits.split_once(':')) {
         (5, Some((hours, minutes))) => (hours, minutes),
@@ -139,6 +169,7 @@ pub enum LocalTime {
 /// Converts local times of one zone. Remembers hours that have one offset, so that most rows cost a comparison.
 pub struct ZoneConverter {
     rule: Rule,
+    name: String,
     /// Local span `[low, high)` that has `offset_us`.
     low: i64,
     high: i64,
@@ -153,7 +184,7 @@ impl ZoneConverter {
             Rule::Fixed { offset_us } => (i64::MIN, i64::MAX, offset_us),
             Rule::Named(_) => (0, 0, 0),
         };
-        ZoneConverter { rule: zone.rule, low, high, offset_us, hours: HashMap::new() }
+        ZoneConverter { rule: zone.rule, name: zone.name.clone(), low, high, offset_us, hours: HashMap::new() }
     }
 
     #[inline(always)]
@@ -217,9 +248,13 @@ fn offset_of_hour(zone: Tz, hour: i64) -> Option<i64> {
     offset
 }
 
+fn offset_us(offset: &chrono_tz::TzOffset) -> i64 {
+    i64::from(offset.fix().local_minus_utc()) * MICROS_PER_SECOND
+}
+
 fn resolve(zone: Tz, local_us: i64) -> LocalTime {
     let local = wall_clock(local_us);
-    let at = |offset: &chrono_tz::TzOffset| local_us.saturating_sub(i64::from(offset.fix().local_minus_utc()) * MICROS_PER_SECOND);
+    let at = |offset: &chrono_tz::TzOffset| local_us.saturating_sub(offset_us(offset));
     match zone.offset_from_local_datetime(&local) {
         chrono::MappedLocalTime::Single(offset) => LocalTime::Utc(at(&offset)),
         chrono::MappedLocalTime::Ambiguous(one, other) => {

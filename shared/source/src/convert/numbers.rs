@@ -2,7 +2,7 @@
 
 use super::{Context, arrow_type};
 use crate::cell::CellFault;
-use crate::convert::parse::{DecimalText, parse_decimal};
+use crate::convert::parse::{DecimalText, plain_decimal};
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray, StringArray};
 use arrow::datatypes::*;
 use std::fmt::Display;
@@ -235,7 +235,7 @@ pub(super) fn from_decimal256(
     context: &mut Context<'_>,
 ) -> Option<ArrayRef> {
     let show = |value: arrow::datatypes::i256| Decimal256Type::format_decimal(value, 76, scale);
-    let decimal = |value, precision, scale| match parse_decimal(&show(value), precision, scale) {
+    let decimal = |value, precision, scale| match plain_decimal(&show(value), precision, scale) {
         DecimalText::Exact(scaled) => Ok(scaled),
         DecimalText::Lossy => Err(Reason::LossyConversion),
         DecimalText::OutOfRange => Err(Reason::NumberOutOfRange),

@@ -1,13 +1,14 @@
 //! Booleans, dates, times of day, wall clocks, bytes.
 
 use super::numbers::try_each;
+use super::times::TimeValues;
 use super::{Context, internal};
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::compute::cast;
 use arrow::datatypes::*;
 use std::sync::Arc;
 use timelake_model::time::MICROS_PER_DAY;
-use timelake_model::{ColumnType, Reason, Result};
+use timelake_model::{ColumnType, Reason, Result, TimestampUs};
 
 const MILLIS_PER_DAY: i64 = 86_400_000;
 
@@ -76,6 +77,19 @@ pub(super) fn convert(array: &ArrayRef, target: ColumnType, context: &mut Contex
         }
         _ => return Ok(None),
     }))
+}
+
+/// Wall clocks as what a column holds.
+pub(super) fn from_wall_clocks(values: TimeValues, target: ColumnType, context: &mut Context<'_>) -> ArrayRef {
+    let clocks = PrimitiveArray::<TimestampMicrosecondType>::new(values.us, values.nulls);
+    if target != ColumnType::Date {
+        return Arc::new(clocks);
+    }
+    let show = |us: i64| TimestampUs(us).short().trim_end_matches('Z').to_string();
+    try_each::<TimestampMicrosecondType, Date32Type>(&clocks, context, show, |us| match us.rem_euclid(MICROS_PER_DAY) {
+        0 => i32::try_from(us.div_euclid(MICROS_PER_DAY)).map_err(|_| Reason::TimestampOutOfRange),
+        _ => Err(Reason::LossyConversion),
+    })
 }
 
 /// Nanoseconds floored to microseconds; values that lost digits are counted.

@@ -134,7 +134,7 @@ fn texts_are_parsed_strictly() {
         "double",
         &[
             "24.6",
-            "number_out_of_range",
+            "bad_number",
             "NaN",
             "-inf",
             "inf",
@@ -148,14 +148,14 @@ fn texts_are_parsed_strictly() {
             "bad_number",
         ],
     );
-    check(texts(&["1e39", "0.1"]), "float", &["number_out_of_range", "0.1"]);
+    check(texts(&["1e39", "0.1"]), "float", &["bad_number", "0.1"]);
     check(
         texts(&["1.10", "-0.005", "100", "1e1", "12300e-2", "1e999999999999", "0e99", "x"]),
         "decimal(4,2)",
         &["1.10", "lossy_conversion", "number_out_of_range", "10.00", "number_out_of_range", "number_out_of_range", "0.00", "bad_number"],
     );
     check(texts(&["true", "F", "1", "yes"]), "boolean", &["true", "false", "true", "bad_boolean"]);
-    check(texts(&["2024-02-29", "2023-02-29", "2024-2-1"]), "date", &["2024-02-29", "bad_timestamp", "bad_timestamp"]);
+    check(texts(&["2024-02-29", "2023-02-29", "2024-2-1"]), "date", &["2024-02-29", "bad_timestamp", "2024-02-01"]);
     check_with(
         texts(&["10:00", "23:59:59.1234567", "24:00:00"]),
         "time",
@@ -249,7 +249,7 @@ fn wall_clocks_go_through_the_zone_and_its_policies() {
         texts(&["2024-10-27 02:30:00", "2024-03-31T02:30", "2024-05-01", "2024-05-01T10:00:00+02:00", "01.05.2024"]),
         "timestamptz",
         &berlin,
-        &["2024-10-27T01:30:00Z", "2024-03-31T01:30:00Z", "2024-04-30T22:00:00Z", "2024-05-01T08:00:00Z", "bad_timestamp"],
+        &["2024-10-27T01:30:00Z", "2024-03-31T01:30:00Z", "2024-04-30T22:00:00Z", "2024-05-01T08:00:00Z", "timestamp_format_unclear"],
         0,
     );
     check_with(Date32Array::from(vec![19_844]), "timestamptz", &berlin, &["2024-04-30T22:00:00Z"], 0);
@@ -265,44 +265,6 @@ fn wall_clocks_go_through_the_zone_and_its_policies() {
     assert_eq!(context.faults.len(), 1);
     assert!(context.faults[0].skipped && context.faults[0].row == 2);
     assert_eq!(context.faults[0].value.as_deref(), Some("2024-03-31T02:30:00"));
-}
-
-#[test]
-fn texts_of_times_have_one_meaning_or_none() {
-    let utc = rules(None, None);
-    check_with(
-        texts(&[
-            "2024-05-01T00:00:00.1234567Z",
-            "2024-05-01 02:00:00+02",
-            "2024-05-01T00:00:00-0330",
-            "2024-05-01T24:00:00Z",
-            "2016-12-31T23:59:60Z",
-            "2017-01-01T00:59:60+01:00",
-            "2024-05-01T10:20:60Z",
-            "2024-05-01T00:00:00",
-            "2024-05-01T24:01Z",
-            "2024-05-01T00:00:00 EST",
-            "infinity",
-            "2024-05-01T00:00:00.Z",
-        ]),
-        "timestamptz",
-        &utc,
-        &[
-            "2024-05-01T00:00:00.123456Z",
-            "2024-05-01T00:00:00Z",
-            "2024-05-01T03:30:00Z",
-            "2024-05-02T00:00:00Z",
-            "2017-01-01T00:00:00Z",
-            "2017-01-01T00:00:00Z",
-            "bad_timestamp",
-            "naive_timestamp_without_zone",
-            "bad_timestamp",
-            "bad_timestamp",
-            "bad_timestamp",
-            "bad_timestamp",
-        ],
-        1,
-    );
 }
 
 #[test]
@@ -402,3 +364,5 @@ proptest! {
         }
     }
 }
+
+mod time_texts;

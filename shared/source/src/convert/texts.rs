@@ -2,7 +2,8 @@
 
 use super::numbers::as_decimal;
 use super::parse::{self, DecimalText};
-use super::{Context, internal};
+use super::separators::{Separators, options_for};
+use super::{Context, internal, iso, time_texts};
 use crate::cell::CellFault;
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, BooleanArray, FixedSizeBinaryArray, LargeBinaryArray, PrimitiveArray, StringArray,
@@ -16,7 +17,7 @@ use timelake_model::{ColumnType, Reason, Result};
 fn each<'a, V: Default>(
     texts: &'a StringArray,
     context: &mut Context<'_>,
-    parse: impl Fn(&'a str) -> std::result::Result<V, Reason>,
+    mut parse: impl FnMut(&'a str) -> std::result::Result<V, Reason>,
 ) -> Vec<V> {
     let mut out = Vec::with_capacity(texts.len());
     for row in 0..texts.len() {
@@ -28,7 +29,11 @@ fn each<'a, V: Default>(
             Ok(value) => out.push(value),
             Err(reason) => {
                 out.push(V::default());
-                context.faults.push(CellFault::new(row, reason, Some(texts.value(row).to_string())));
+                let mut fault = CellFault::new(row, reason, Some(texts.value(row).to_string()));
+                if reason == Reason::BadNumber {
+                    fault.hint = options_for(texts.value(row).trim(), context.rules.numbers);
+                }
+                context.faults.push(fault);
             }
         }
     }
@@ -41,23 +46,28 @@ fn primitive<T: ArrowPrimitiveType>(values: Vec<T::Native>, texts: &StringArray)
 
 /// `None`: strings stay as they are, or there is no way.
 pub(super) fn from_texts(texts: &StringArray, target: ColumnType, context: &mut Context<'_>) -> Result<Option<ArrayRef>> {
+    let separators = &mut Separators::new(context.rules.numbers);
     Ok(Some(match target {
         ColumnType::Boolean => {
             let values = each(texts, context, |text| parse::parse_boolean(text).ok_or(Reason::BadBoolean));
             Arc::new(BooleanArray::new(values.into(), texts.nulls().cloned()))
         }
         ColumnType::Int => {
-            let number = |text| parse::parse_integer(text).and_then(|value| i32::try_from(value).map_err(|_| Reason::NumberOutOfRange));
+            let number = |text: &str| {
+                parse::parse_integer(text, separators).and_then(|value| i32::try_from(value).map_err(|_| Reason::NumberOutOfRange))
+            };
             primitive::<Int32Type>(each(texts, context, number), texts)
         }
         ColumnType::Long => {
-            let number = |text| parse::parse_integer(text).and_then(|value| i64::try_from(value).map_err(|_| Reason::NumberOutOfRange));
+            let number = |text: &str| {
+                parse::parse_integer(text, separators).and_then(|value| i64::try_from(value).map_err(|_| Reason::NumberOutOfRange))
+            };
             primitive::<Int64Type>(each(texts, context, number), texts)
         }
-        ColumnType::Float => primitive::<Float32Type>(each(texts, context, parse::parse_float), texts),
-        ColumnType::Double => primitive::<Float64Type>(each(texts, context, parse::parse_double), texts),
+        ColumnType::Float => primitive::<Float32Type>(each(texts, context, |text| parse::parse_float(text, separators)), texts),
+        ColumnType::Double => primitive::<Float64Type>(each(texts, context, |text| parse::parse_double(text, separators)), texts),
         ColumnType::Decimal { precision, scale } => {
-            let number = |text: &str| match parse::parse_decimal(text, precision, scale) {
+            let number = |text: &str| match parse::parse_decimal(text, precision, scale, separators) {
                 DecimalText::Exact(value) => Ok(value),
                 DecimalText::Lossy => Err(Reason::LossyConversion),
                 DecimalText::OutOfRange => Err(Reason::NumberOutOfRange),
@@ -65,23 +75,13 @@ pub(super) fn from_texts(texts: &StringArray, target: ColumnType, context: &mut 
             };
             return Ok(as_decimal(primitive::<Decimal128Type>(each(texts, context, number), texts), precision, scale));
         }
-        ColumnType::Date => {
-            primitive::<Date32Type>(each(texts, context, |text| parse::parse_date(text).ok_or(Reason::BadTimestamp)), texts)
-        }
+        ColumnType::Date => primitive::<Date32Type>(time_texts::dates(texts, context), texts),
         ColumnType::Time => {
-            let pairs = each(texts, context, |text| parse::parse_time(text).ok_or(Reason::BadTimestamp));
+            let pairs = each(texts, context, |text| iso::parse_time(text).ok_or(Reason::BadTimestamp));
             context.truncated += pairs.iter().filter(|(_, truncated)| *truncated).count() as u64;
             primitive::<Time64MicrosecondType>(pairs.into_iter().map(|(us, _)| us).collect(), texts)
         }
-        ColumnType::Timestamp => {
-            // A text with an offset is an instant; as a wall clock it would need a zone of its own.
-            let pairs = each(texts, context, |text| match parse::parse_timestamp(text) {
-                Some(found) if found.offset_us.is_none() && !found.leap_second => Ok((found.local_us, found.truncated)),
-                _ => Err(Reason::BadTimestamp),
-            });
-            context.truncated += pairs.iter().filter(|(_, truncated)| *truncated).count() as u64;
-            primitive::<TimestampMicrosecondType>(pairs.into_iter().map(|(us, _)| us).collect(), texts)
-        }
+        ColumnType::Timestamp => primitive::<TimestampMicrosecondType>(time_texts::wall_clocks(texts, context), texts),
         ColumnType::Uuid => {
             let values = each(texts, context, |text| parse::parse_uuid(text).ok_or(Reason::BadValue));
             let bytes = Buffer::from_vec(values.into_iter().flatten().collect::<Vec<u8>>());

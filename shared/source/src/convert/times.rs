@@ -4,15 +4,15 @@
 //! (also before 1970) and marked.
 
 use super::numbers::show_double;
-use super::parse::parse_timestamp;
-use super::{Context, internal};
+use super::{Context, FoldRow, epoch, internal, time_texts};
 use crate::cell::CellFault;
-use crate::zone::LocalTime;
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, StringArray, TimestampMicrosecondArray};
+use crate::zone::{LocalTime, ZoneConverter};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, TimestampMicrosecondArray};
 use arrow::buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::*;
 use chrono::DateTime;
+use std::collections::HashSet;
 use std::sync::Arc;
 use timelake_model::request::{Ambiguous, Nonexistent};
 use timelake_model::time::{MICROS_PER_DAY, MICROS_PER_SECOND};
@@ -52,13 +52,23 @@ pub(crate) fn times(array: &ArrayRef, int96: bool, context: &mut Context<'_>) ->
         };
         return Ok(Some(scaled(nanos, context, |value| format!("{value} ns"), scale)));
     }
+    if let Some(local) = serials(array, context)? {
+        if context.zone.is_none() {
+            let readable: Vec<usize> = (0..array.len()).filter(|row| array.is_valid(*row)).collect();
+            let shown = |row: usize| show_local(local.us[row]);
+            context.faults =
+                readable.into_iter().map(|row| CellFault::new(row, Reason::NaiveTimestampWithoutZone, Some(shown(row)))).collect();
+            return Ok(Some(local));
+        }
+        return Ok(Some(localised(local, context)));
+    }
     let naive = match &data_type {
         DataType::Timestamp(_, zone) => zone.is_none(),
         DataType::Date32 | DataType::Date64 => true,
-        DataType::Utf8 => return Ok(Some(from_texts(array.as_string(), context))),
+        DataType::Utf8 => return Ok(Some(time_texts::instants(array.as_string(), context))),
         DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(_, _) => {
             let plain = cast(array, &DataType::Utf8).map_err(internal)?;
-            return Ok(Some(from_texts(plain.as_string(), context)));
+            return Ok(Some(time_texts::instants(plain.as_string(), context)));
         }
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::UInt8 | DataType::UInt16 | DataType::UInt32 => {
             let Some(unit) = context.rules.unit else { return Ok(None) };
@@ -122,6 +132,16 @@ pub(crate) fn times(array: &ArrayRef, int96: bool, context: &mut Context<'_>) ->
     Ok(Some(if naive { localised(values, context) } else { values }))
 }
 
+/// With `--ts-format excel`: numbers as the wall clocks of serial days. `None`: no numbers, or another format.
+pub(super) fn serials(array: &ArrayRef, context: &mut Context<'_>) -> Result<Option<TimeValues>> {
+    let is_number = array.data_type().is_numeric();
+    if !is_number || !context.rules.ts_format.as_ref().is_some_and(|format| format.is_excel()) {
+        return Ok(None);
+    }
+    let wide = cast(array, &DataType::Float64).map_err(internal)?;
+    Ok(Some(scaled(wide.as_primitive::<Float64Type>(), context, show_double, |serial| epoch::from_serial(serial).map(|us| (us, false)))))
+}
+
 fn multiplied(value: i64, by: i64) -> Scaled {
     value.checked_mul(by).map(|us| (us, false)).ok_or(Reason::TimestampOutOfRange)
 }
@@ -181,7 +201,7 @@ fn scaled<S: ArrowPrimitiveType>(
     TimeValues { us: us.into(), truncated: marked(array.len(), &cut, nulls.as_ref()), nulls }
 }
 
-fn marked(rows: usize, cut: &[usize], nulls: Option<&NullBuffer>) -> Option<BooleanBuffer> {
+pub(super) fn marked(rows: usize, cut: &[usize], nulls: Option<&NullBuffer>) -> Option<BooleanBuffer> {
     let mut bits = vec![false; rows];
     let mut any = false;
     for row in cut {
@@ -196,117 +216,94 @@ fn marked(rows: usize, cut: &[usize], nulls: Option<&NullBuffer>) -> Option<Bool
 /// Local → UTC by the zone and the policies. Rows that already have a fault get no second one.
 fn localised(values: TimeValues, context: &mut Context<'_>) -> TimeValues {
     let TimeValues { us, nulls, truncated } = values;
-    let Some(zone) = context.zone.as_deref_mut() else { return TimeValues { us, nulls, truncated } };
-    let earlier_faults = context.faults.len();
+    let Context { rules, zone, faults, folds, .. } = context;
+    let Some(zone) = zone.as_deref_mut() else { return TimeValues { us, nulls, truncated } };
+    let has_fault: HashSet<u32> = faults.iter().map(|fault| fault.row).collect();
+    let is_readable = |row: usize| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)) && !has_fault.contains(&(row as u32));
     let mut out = Vec::with_capacity(us.len());
     for (row, local_us) in us.iter().enumerate() {
-        match zone.convert(*local_us) {
-            LocalTime::Utc(instant) => out.push(instant),
+        out.push(match zone.convert(*local_us) {
+            LocalTime::Utc(instant) => instant,
+            _ if !is_readable(row) => 0,
             special => {
-                let valid = nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
-                out.push(match by_policy(special, *local_us, row, zone, context.rules) {
-                    Ok(instant) => instant,
-                    Err(fault) => {
-                        if valid {
-                            context.faults.push(fault);
-                        }
-                        0
-                    }
-                });
+                local_to_utc(special, *local_us, row, zone, rules, folds.as_mut(), || show_local(*local_us)).unwrap_or_else(|fault| {
+                    faults.push(fault);
+                    0
+                })
             }
-        }
+        });
     }
-    if earlier_faults > 0 {
-        drop_second_faults(&mut context.faults, earlier_faults);
-    }
+    faults.sort_by_key(|fault| fault.row);
     TimeValues { us: out.into(), nulls, truncated }
 }
 
-fn drop_second_faults(faults: &mut Vec<CellFault>, first: usize) {
-    let has_one: std::collections::HashSet<u32> = faults[..first].iter().map(|fault| fault.row).collect();
-    let mut index = 0;
-    faults.retain(|fault| {
-        index += 1;
-        index <= first || !has_one.contains(&fault.row)
-    });
-    faults.sort_by_key(|fault| fault.row);
+/// What the policies make of a local time; `folds` takes times that happen twice and are left to the caller.
+#[inline]
+pub(super) fn local_to_utc(
+    time: LocalTime,
+    local_us: i64,
+    row: usize,
+    zone: &mut ZoneConverter,
+    rules: &super::Rules,
+    folds: Option<&mut Vec<FoldRow>>,
+    value: impl Fn() -> String,
+) -> std::result::Result<i64, CellFault> {
+    match (time, rules.ambiguous, folds) {
+        (LocalTime::Utc(instant), ..) => Ok(instant),
+        (LocalTime::Ambiguous { earlier, later }, Ambiguous::Infer, Some(folds)) => {
+            folds.push(FoldRow { row: row as u32, local_us, earlier_us: earlier, later_us: later, value: value() });
+            Ok(earlier)
+        }
+        _ => by_policy(time, local_us, row, zone, rules, value()),
+    }
 }
 
-/// What the policies make of a local time that is no single instant.
+#[cold]
 fn by_policy(
     time: LocalTime,
     local_us: i64,
     row: usize,
-    zone: &mut crate::zone::ZoneConverter,
+    zone: &mut ZoneConverter,
     rules: &super::Rules,
+    value: String,
 ) -> std::result::Result<i64, CellFault> {
     match (time, rules.ambiguous, rules.nonexistent) {
         (LocalTime::Utc(instant), ..) => Ok(instant),
         (LocalTime::Ambiguous { earlier, .. }, Ambiguous::Earlier, _) => Ok(earlier),
         (LocalTime::Ambiguous { later, .. }, Ambiguous::Later, _) => Ok(later),
         (LocalTime::Ambiguous { earlier, later }, Ambiguous::Error | Ambiguous::Infer, _) => {
-            let mut fault = CellFault::new(row, Reason::AmbiguousLocalTime, Some(show_local(local_us)));
+            let mut fault = CellFault::new(row, Reason::AmbiguousLocalTime, Some(value));
             fault.candidates = vec![TimestampUs(earlier).short(), TimestampUs(later).short()];
             Err(fault)
         }
-        (LocalTime::Nonexistent { shifted }, _, Nonexistent::Shift) => Ok(match zone.convert(shifted) {
-            LocalTime::Utc(instant) => instant,
-            // Another change of the clock where the gap ends: the later reading, as everywhere for `shift`.
-            LocalTime::Ambiguous { later, .. } => later,
-            LocalTime::Nonexistent { .. } => return Err(CellFault::new(row, Reason::NonexistentLocalTime, Some(show_local(local_us)))),
-        }),
-        (LocalTime::Nonexistent { .. }, _, policy) => {
-            let mut fault = CellFault::new(row, Reason::NonexistentLocalTime, Some(show_local(local_us)));
+        (LocalTime::Nonexistent { shifted }, _, policy) => {
+            // Moved forward by the gap, it is the instant that the clock before the gap would have shown.
+            let instant = match zone.convert(shifted) {
+                LocalTime::Utc(instant) => Some(instant),
+                // Another change of the clock where the gap ends: the later reading, as everywhere for `shift`.
+                LocalTime::Ambiguous { later, .. } => Some(later),
+                LocalTime::Nonexistent { .. } => None,
+            };
+            if let (Nonexistent::Shift, Some(instant)) = (policy, instant) {
+                return Ok(instant);
+            }
+            let mut fault = CellFault::new(row, Reason::NonexistentLocalTime, Some(value));
             fault.skipped = policy == Nonexistent::Skip;
+            fault.hint = instant.map(|instant| {
+                let standard = show_offset(local_us - instant);
+                format!("is --tz right? a source that keeps standard time all year needs --tz {standard}; else --nonexistent shift or --nonexistent skip")
+            });
             Err(fault)
         }
     }
 }
 
-fn from_texts(texts: &StringArray, context: &mut Context<'_>) -> TimeValues {
-    let mut us = Vec::with_capacity(texts.len());
-    let mut cut = Vec::new();
-    for row in 0..texts.len() {
-        if texts.is_null(row) {
-            us.push(0);
-            continue;
-        }
-        let text = texts.value(row);
-        let fault = |reason| CellFault::new(row, reason, Some(text.to_string()));
-        let instant = match parse_timestamp(text) {
-            None => Err(fault(Reason::BadTimestamp)),
-            Some(found) => {
-                let instant = match (found.offset_us, context.zone.as_deref_mut()) {
-                    (Some(offset_us), _) => Ok(found.local_us - offset_us),
-                    (None, None) => Err(fault(Reason::NaiveTimestampWithoutZone)),
-                    (None, Some(zone)) => {
-                        let time = zone.convert(found.local_us);
-                        by_policy(time, found.local_us, row, zone, context.rules).map_err(|mut fault| {
-                            fault.value = Some(text.to_string());
-                            fault
-                        })
-                    }
-                };
-                match instant {
-                    // A leap second ends a UTC day; any other second 60 is a mistake.
-                    Ok(instant) if found.leap_second && instant.div_euclid(MICROS_PER_SECOND).rem_euclid(86_400) != 0 => {
-                        Err(fault(Reason::BadTimestamp))
-                    }
-                    other => other.inspect(|_| {
-                        if found.truncated {
-                            cut.push(row);
-                        }
-                    }),
-                }
-            }
-        };
-        us.push(instant.unwrap_or_else(|fault| {
-            context.faults.push(fault);
-            0
-        }));
-    }
-    let nulls = texts.nulls().cloned();
-    TimeValues { us: us.into(), truncated: marked(texts.len(), &cut, nulls.as_ref()), nulls }
+/// `+10:00`; seconds only where there are some, which no zone has today.
+fn show_offset(offset_us: i64) -> String {
+    let seconds = offset_us.abs() / MICROS_PER_SECOND;
+    let sign = if offset_us < 0 { '-' } else { '+' };
+    let text = format!("{sign}{:02}:{:02}", seconds / 3_600, seconds / 60 % 60);
+    if seconds % 60 == 0 { text } else { format!("{text}:{:02}", seconds % 60) }
 }
 
 /// A wall clock as text.
