@@ -59,7 +59,7 @@ pub fn gather(reading: &Reading, unit: &WorkUnit, rows: &mut UnitRows) -> Result
     for input in &unit.inputs {
         let bound = &reading.bound[input.object as usize];
         let owned: &[u32] = unit.owns.iter().find(|o| o.object == input.object).map_or(&[], |o| &o.row_groups);
-        for batch in timelake_source::read(bound, &input.row_groups, reading.spec)? {
+        for batch in timelake_source::read(bound, &input.row_groups)? {
             (reading.check_stop)()?;
             let mut batch = batch?;
             let owns = owned.contains(&batch.row_group);
