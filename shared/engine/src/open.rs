@@ -33,8 +33,8 @@ pub struct Opened {
 pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier, current_dir: &Path) -> Result<Opened> {
     let mut table = open_table(engine, &request.table).await?;
     check_request(request, &table)?;
-    spec(&request.rows, &table)?; // a request that cannot be read makes no job
-    let objects = timelake_source::list(&request.rows.from, current_dir, request.rows.hive)?;
+    let source = spec(&request.rows, &table)?; // a request that cannot be read makes no job
+    let objects = timelake_source::list(&request.rows.from, current_dir, request.rows.hive, source.format())?;
     if request.rows.hive && objects.iter().all(|o| o.hive.is_empty()) {
         let shown = objects.first().map_or("", |o| o.shown.as_str());
         return Err(Error::invalid(Reason::InvalidOption, format!("--hive: no folder on the way to {shown} is called name=value"))

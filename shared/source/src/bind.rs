@@ -8,6 +8,7 @@ use crate::file::decoding;
 use crate::leaf::{Bytes, Leaf, repeats};
 use crate::mapping::{Feed, NamePart, SourceName, SourceSpec};
 use crate::similar::nearest;
+use crate::text::TextContent;
 use crate::zone::ZoneConverter;
 use arrow::array::{ArrayRef, new_empty_array};
 use arrow::datatypes::{DataType, Fields, TimeUnit};
@@ -27,24 +28,90 @@ pub struct BoundObject {
 pub(crate) struct Bound {
     pub object: SourceObject,
     pub spec: Arc<SourceSpec>,
-    pub metadata: Arc<ParquetMetaData>,
-    pub leaves: Vec<Leaf>,
+    pub content: Content,
     /// One per target column.
     pub columns: Vec<Binding>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Content {
+    Parquet(ParquetContent),
+    Text(TextContent),
+}
+
+#[derive(Debug)]
+pub(crate) struct ParquetContent {
+    pub metadata: Arc<ParquetMetaData>,
+    pub leaves: Vec<Leaf>,
 }
 
 impl BoundObject {
     pub fn object(&self) -> &SourceObject {
         &self.inner.object
     }
-    pub fn is_text(&self) -> bool {
-        false
+    pub fn spec(&self) -> &Arc<SourceSpec> {
+        &self.inner.spec
     }
+    /// A text file: its rows are known only when it is read, as a whole and in order.
+    pub fn is_text(&self) -> bool {
+        matches!(self.inner.content, Content::Text(_))
+    }
+    /// A text file is one of unknown size.
+    /// Of a text file the only one: all of it.
     pub fn all_row_groups(&self) -> Vec<u32> {
         (0..self.row_groups()).collect()
     }
     pub fn row_groups(&self) -> u32 {
-        self.inner.metadata.num_row_groups() as u32
+        match &self.inner.content {
+            Content::Parquet(content) => content.metadata.num_row_groups() as u32,
+            Content::Text(_) => 1,
+        }
+    }
+}
+
+impl Bound {
+    pub fn parquet(&self) -> Result<&ParquetContent> {
+        match &self.content {
+            Content::Parquet(content) => Ok(content),
+            Content::Text(_) => Err(Error::internal(format!("{} is not a Parquet file", self.object.shown))),
+        }
+    }
+    /// Columns that are read.
+    pub fn leaf_count(&self) -> usize {
+        match &self.content {
+            Content::Parquet(content) => content.leaves.len(),
+            Content::Text(content) => content.leaves.len(),
+        }
+    }
+    pub fn leaf_name(&self, leaf: usize) -> Option<&str> {
+        match &self.content {
+            Content::Parquet(content) => content.leaves.get(leaf).map(|leaf| leaf.name.as_str()),
+            Content::Text(content) => content.leaves.get(leaf).map(|leaf| leaf.name.as_str()),
+        }
+    }
+    pub fn is_int96(&self, leaf: usize) -> bool {
+        match &self.content {
+            Content::Parquet(content) => content.leaves.get(leaf).is_some_and(|leaf| leaf.int96),
+            Content::Text(_) => false,
+        }
+    }
+    /// Names a user may mean.
+    pub fn column_names(&self) -> Vec<String> {
+        match &self.content {
+            Content::Parquet(content) => column_names(content.metadata.file_metadata().schema_descr()),
+            Content::Text(content) => content.dialect.as_ref().map(|dialect| dialect.names.clone()).unwrap_or_default(),
+        }
+    }
+    /// A text file that holds nothing at all.
+    pub fn is_empty_text(&self) -> bool {
+        matches!(&self.content, Content::Text(content) if content.dialect.is_none())
+    }
+    /// Something is known about its columns and rows.
+    pub fn may_have_rows(&self) -> bool {
+        match &self.content {
+            Content::Parquet(content) => content.metadata.file_metadata().num_rows() > 0,
+            Content::Text(content) => content.dialect.is_some(),
+        }
     }
 }
 
@@ -104,7 +171,8 @@ pub(crate) fn bind(object: &SourceObject, metadata: ParquetMetaData, spec: &Arc<
         columns.push(binding);
     }
     let (leaves, warnings) = (binder.leaves, binder.warnings);
-    let bound = Bound { object: object.clone(), spec: spec.clone(), metadata, leaves, columns };
+    let content = Content::Parquet(ParquetContent { metadata, leaves });
+    let bound = Bound { object: object.clone(), spec: spec.clone(), content, columns };
     Ok(BindOutcome { bound: BoundObject { inner: Arc::new(bound) }, missing, warnings })
 }
 
@@ -141,7 +209,7 @@ impl Binder<'_> {
         if matches!(found, Found::Absent) && source.parts.len() == 1 && explicit {
             found = self.find_path(&source.parts[0])?;
         }
-        let path = self.path_value(&source.whole, target)?;
+        let path = path_value(self.object, self.spec, &source.whole, target)?;
         match found {
             Found::Absent if path.is_some() => plain(path.map_or(Read::Missing, |(_, constant)| Read::Constant(constant))),
             Found::Absent if source.parts.len() > 1 => self.joined(&source, target),
@@ -166,14 +234,7 @@ impl Binder<'_> {
     }
 
     fn ambiguous(&self, name: &str, several: &[&TypePtr]) -> Error {
-        let names: Vec<String> = several.iter().map(|field| field.name().to_string()).collect();
-        Error::invalid(Reason::AmbiguousColumn, format!("{}: {name} could be any of {}", self.object.shown, names.join(", ")))
-            .hint("name one of them exactly with --map")
-            .at(|place| {
-                place.file = Some(self.object.shown.clone());
-                place.column = Some(name.into());
-                place.candidates = names;
-            })
+        ambiguous(self.object, name, several.iter().map(|field| field.name().to_string()).collect())
     }
 
     /// One part of a name: a root column, else a path through structs.
@@ -218,42 +279,6 @@ impl Binder<'_> {
         }
     }
 
-    /// The folder's value of a column, by exact name, else by the only one that differs by case.
-    fn path_value(&self, name: &str, target: usize) -> Result<Option<(Option<String>, ConstantColumn)>> {
-        if !self.spec.hive() {
-            return Ok(None);
-        }
-        let Some(value) = self.hive_text(name) else { return Ok(None) };
-        let column = &self.spec.columns()[target];
-        let parsed = ConstantColumn::parse(value.as_deref(), column.column_type, self.spec.is_dictionary(target), self.spec.rules())?;
-        match parsed {
-            Ok(constant) => Ok(Some((value, constant))),
-            Err(fault) => Err(Error::invalid(
-                fault.reason,
-                format!(
-                    "{}: the folder value {name}={} is not a {}",
-                    self.object.shown,
-                    value.as_deref().unwrap_or("NULL"),
-                    column.column_type
-                ),
-            )
-            .hint(format!("leave the column out with --map {}=, or run without --hive", column.name))
-            .at(|place| {
-                place.file = Some(self.object.shown.clone());
-                place.column = Some(name.into());
-                place.path_value = value.clone();
-                place.value = value;
-                place.target = Some(column.column_type.to_string());
-            })),
-        }
-    }
-
-    fn hive_text(&self, name: &str) -> Option<Option<String>> {
-        let hive = &self.object.hive;
-        let folded = name.to_lowercase();
-        hive.get(name).or_else(|| hive.iter().find(|(key, _)| key.to_lowercase() == folded).map(|(_, value)| value)).cloned()
-    }
-
     fn joined(&mut self, source: &SourceName, target: usize) -> Result<Binding> {
         let mut parts = Vec::with_capacity(source.parts.len());
         let mut absent = Vec::new();
@@ -272,7 +297,7 @@ impl Binder<'_> {
                     parts.push(Part::Leaf(self.keep(leaf)));
                 }
                 Found::Group(group, name) => return self.refused(&type_text_of_group(&group), &name, target),
-                Found::Absent => match self.spec.hive().then(|| self.hive_text(&part.name)).flatten() {
+                Found::Absent => match self.spec.hive().then(|| hive_text(self.object, &part.name)).flatten() {
                     Some(text) => parts.push(Part::Text(text)),
                     None => absent.push(part.name.clone()),
                 },
@@ -371,37 +396,89 @@ impl Binder<'_> {
     }
 
     fn refused(&self, source_type: &str, name: &str, target: usize) -> Result<Binding> {
-        let column = &self.spec.columns()[target];
         if !self.has_rows {
             return Ok(Binding { read: Read::Missing, path: None });
         }
-        let is_number = ["int", "long", "double", "float"].iter().any(|word| source_type.contains(word)) && !source_type.contains('<');
-        let hint = match column.column_type {
-            ColumnType::Timestamptz if is_number && self.spec.rules().unit.is_none() => {
-                "numbers need a unit to be times: --ts-unit ms (or s, us, ns)".to_string()
-            }
-            ColumnType::Timestamp if source_type.starts_with("timestamptz") => {
-                "an instant has no wall clock of its own: load it into a timestamptz column".to_string()
-            }
-            _ if source_type.starts_with("struct") => format!("name a field of it, for example --map {}={name}.field", column.name),
-            _ => format!("map another column, or leave this one out with --map {}=", column.name),
-        };
-        Err(Error::invalid(
-            Reason::UnsupportedType,
-            format!("{}, column {name}: {source_type} cannot become {} ({})", self.object.shown, column.name, column.column_type),
-        )
-        .hint(hint)
-        .at(|place| {
-            place.file = Some(self.object.shown.clone());
-            place.column = Some(name.into());
-            place.source_type = Some(source_type.into());
-            place.target = Some(column.column_type.to_string());
-        }))
+        Err(refused(self.object, self.spec, source_type, name, target))
     }
 
     fn names(&self) -> Vec<String> {
         column_names(self.descriptor)
     }
+}
+
+/// A name that several columns may have.
+pub(crate) fn ambiguous(object: &SourceObject, name: &str, names: Vec<String>) -> Error {
+    Error::invalid(Reason::AmbiguousColumn, format!("{}: {name} could be any of {}", object.shown, names.join(", ")))
+        .hint("name one of them exactly with --map")
+        .at(|place| {
+            place.file = Some(object.shown.clone());
+            place.column = Some(name.into());
+            place.candidates = names;
+        })
+}
+
+/// The folder's value of a column, by exact name, else by the only one that differs by case.
+pub(crate) fn path_value(
+    object: &SourceObject,
+    spec: &SourceSpec,
+    name: &str,
+    target: usize,
+) -> Result<Option<(Option<String>, ConstantColumn)>> {
+    if !spec.hive() {
+        return Ok(None);
+    }
+    let Some(value) = hive_text(object, name) else { return Ok(None) };
+    let column = &spec.columns()[target];
+    let parsed = ConstantColumn::parse(value.as_deref(), column.column_type, spec.is_dictionary(target), spec.rules())?;
+    match parsed {
+        Ok(constant) => Ok(Some((value, constant))),
+        Err(fault) => Err(Error::invalid(
+            fault.reason,
+            format!("{}: the folder value {name}={} is not a {}", object.shown, value.as_deref().unwrap_or("NULL"), column.column_type),
+        )
+        .hint(format!("leave the column out with --map {}=, or run without --hive", column.name))
+        .at(|place| {
+            place.file = Some(object.shown.clone());
+            place.column = Some(name.into());
+            place.path_value = value.clone();
+            place.value = value;
+            place.target = Some(column.column_type.to_string());
+        })),
+    }
+}
+
+pub(crate) fn hive_text(object: &SourceObject, name: &str) -> Option<Option<String>> {
+    let hive = &object.hive;
+    let folded = name.to_lowercase();
+    hive.get(name).or_else(|| hive.iter().find(|(key, _)| key.to_lowercase() == folded).map(|(_, value)| value)).cloned()
+}
+
+/// A type that cannot become the target's.
+pub(crate) fn refused(object: &SourceObject, spec: &SourceSpec, source_type: &str, name: &str, target: usize) -> Error {
+    let column = &spec.columns()[target];
+    let is_number = ["int", "long", "double", "float"].iter().any(|word| source_type.contains(word)) && !source_type.contains('<');
+    let hint = match column.column_type {
+        ColumnType::Timestamptz if is_number && spec.rules().unit.is_none() => {
+            "numbers need a unit to be times: --ts-unit ms (or s, us, ns)".to_string()
+        }
+        ColumnType::Timestamp if source_type.starts_with("timestamptz") => {
+            "an instant has no wall clock of its own: load it into a timestamptz column".to_string()
+        }
+        _ if source_type.starts_with("struct") => format!("name a field of it, for example --map {}={name}.field", column.name),
+        _ => format!("map another column, or leave this one out with --map {}=", column.name),
+    };
+    Error::invalid(
+        Reason::UnsupportedType,
+        format!("{}, column {name}: {source_type} cannot become {} ({})", object.shown, column.name, column.column_type),
+    )
+    .hint(hint)
+    .at(|place| {
+        place.file = Some(object.shown.clone());
+        place.column = Some(name.into());
+        place.source_type = Some(source_type.into());
+        place.target = Some(column.column_type.to_string());
+    })
 }
 
 /// Names a user may mean: root columns, and fields of structs by their path.

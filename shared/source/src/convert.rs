@@ -20,7 +20,7 @@ mod times;
 mod why;
 
 use crate::cell::CellFault;
-use crate::reader::ConvertedColumn;
+use crate::batch::ConvertedColumn;
 use crate::zone::{Zone, ZoneConverter};
 use arrow::array::{Array, ArrayRef, AsArray, DictionaryArray, Int32Array, UInt32Array, new_null_array};
 use arrow::compute::{cast, take};

@@ -87,13 +87,6 @@ pub(crate) fn decoding<T>(run: impl FnOnce() -> ParquetResult<T>) -> ParquetResu
 /// Reads and checks the footer.
 pub(crate) fn read_footer(object: &SourceObject) -> Result<ParquetMetaData> {
     let in_file = |error: Error, hint: &str| error.hint(hint).at(|place| place.file = Some(object.shown.clone()));
-    if object.size == 0 {
-        verify_pin(object)?;
-        return Err(in_file(
-            Error::invalid(Reason::EmptyFile, format!("{} is empty (0 bytes)", object.shown)),
-            "write or copy the file again, or leave it out of --from",
-        ));
-    }
     let incomplete = |why: &str| {
         in_file(
             Error::corrupt(Reason::NotACompleteParquetFile, format!("{} is not a complete Parquet file: {why}", object.shown)),
@@ -102,7 +95,7 @@ pub(crate) fn read_footer(object: &SourceObject) -> Result<ParquetMetaData> {
     };
     let file = SourceFile::open(object)?;
     if object.size < SMALLEST_FILE {
-        return Err(incomplete("it is too short"));
+        return Err(incomplete(if object.size == 0 { "it is empty (0 bytes)" } else { "it is too short" }));
     }
     let read = |start| file.get_bytes(start, MAGIC_LENGTH as usize).map_err(|error| decode_error(object, None, None, &error));
     let (first, last) = (read(0)?, read(object.size - MAGIC_LENGTH)?);

@@ -1,13 +1,16 @@
-//! Footers → what the plan needs: rows, row groups, their times, the bindings of the columns.
+//! Footers and headers → what the plan needs: rows, row groups, their times, the bindings of the columns. Of text
+//! files only the columns are known.
 //!
 //! Takes pinned objects, gives an [`Inspection`] each. Must never give a time range that a row of the row group lies
 //! outside of: the plan would send nobody for that row.
 
-use crate::bind::{BindOutcome, BoundObject, Read, bind, column_names, column_not_found};
+use crate::bind::{BindOutcome, BoundObject, Content, Read, bind, column_not_found};
 use crate::file::{SourceFile, read_footer};
+use crate::kind::{Kind, kind_of};
 use crate::leaf::first_rows;
 use crate::mapping::{Feed, SourceSpec, nested_column};
 use crate::reader::{ObjectReader, name_bad_text, read_columns};
+use crate::text::{OpenText, bind_text, detect, empty_file, header_hint};
 use arrow::array::{Array, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, TimeUnit as ArrowUnit};
@@ -91,15 +94,17 @@ pub fn inspect_all(
         inspections.push(inspection);
         missing.push(absent);
     }
+    judge_empty(&mut inspections)?;
     judge_missing(&mut inspections, &missing, spec)?;
     Ok(inspections)
 }
 
 /// Missing everywhere is a mistake, missing in some files is NULL there.
 fn judge_missing(inspections: &mut [Inspection], missing: &[Vec<usize>], spec: &SourceSpec) -> Result<()> {
-    let columns_of = |inspection: &Inspection| column_names(inspection.bound.inner.metadata.file_metadata().schema_descr());
+    let columns_of = |inspection: &Inspection| inspection.bound.inner.column_names();
     // A file without rows and columns says nothing about names.
-    let speaks: Vec<bool> = inspections.iter().map(|inspection| inspection.info.rows > 0 || !columns_of(inspection).is_empty()).collect();
+    let speaks: Vec<bool> =
+        inspections.iter().map(|inspection| inspection.bound.inner.may_have_rows() || !columns_of(inspection).is_empty()).collect();
     let mut everywhere: BTreeSet<usize> = BTreeSet::new();
     for target in 0..spec.columns().len() {
         let Feed::Named { source, explicit } = spec.feed(target) else { continue };
@@ -108,7 +113,7 @@ fn judge_missing(inspections: &mut [Inspection], missing: &[Vec<usize>], spec: &
         if !speakers.is_empty() && speakers.iter().all(|index| absent_in(*index)) {
             if *explicit {
                 let first = &inspections[speakers[0]];
-                return Err(column_not_found(&first.info.object, spec, target, &source.whole, &columns_of(first)));
+                return Err(not_found(first, spec, target, &source.whole));
             }
             everywhere.insert(target);
         }
@@ -116,7 +121,7 @@ fn judge_missing(inspections: &mut [Inspection], missing: &[Vec<usize>], spec: &
     refuse_nested(inspections, spec)?;
     tell_absent(inspections, &everywhere, &speaks, spec)?;
     for (index, inspection) in inspections.iter_mut().enumerate() {
-        if inspection.info.rows > 0 {
+        if inspection.bound.inner.may_have_rows() {
             let names =
                 missing[index].iter().filter(|target| !everywhere.contains(target)).map(|target| spec.columns()[*target].name.clone());
             inspection.info.missing_columns = names.collect();
@@ -128,7 +133,7 @@ fn judge_missing(inspections: &mut [Inspection], missing: &[Vec<usize>], spec: &
 /// A nested column that the source has would silently become NULL.
 fn refuse_nested(inspections: &[Inspection], spec: &SourceSpec) -> Result<()> {
     for inspection in inspections {
-        let names = column_names(inspection.bound.inner.metadata.file_metadata().schema_descr());
+        let names = inspection.bound.inner.column_names();
         if let Some(name) = spec.nested().iter().find(|nested| names.iter().any(|name| name == *nested)) {
             return Err(nested_column(name, Some(&inspection.info.object.shown)));
         }
@@ -143,9 +148,8 @@ fn tell_absent(inspections: &mut [Inspection], everywhere: &BTreeSet<usize>, spe
     let fed = (0..spec.columns().len()).filter(is_value).any(|target| !everywhere.contains(&target));
     if let (false, Some(target)) = (fed, everywhere.iter().find(|target| is_value(target))) {
         let found = &inspections[first];
-        let names = column_names(found.bound.inner.metadata.file_metadata().schema_descr());
         let column = &spec.columns()[*target].name;
-        let error = column_not_found(&found.info.object, spec, *target, column, &names);
+        let error = not_found(found, spec, *target, column);
         let hint = format!("{}, or say that it is NULL with --map {column}=", error.hint.clone().unwrap_or_default());
         return Err(error.hint(hint));
     }
@@ -162,30 +166,66 @@ fn tell_absent(inspections: &mut [Inspection], everywhere: &BTreeSet<usize>, spe
 
 /// True when a file without rows has the column, whatever its type: it then is not a typing slip.
 fn has_column(inspection: &Inspection, name: &str) -> bool {
-    let descriptor = inspection.bound.inner.metadata.file_metadata().schema_descr();
-    inspection.info.rows == 0 && column_names(descriptor).iter().any(|known| known.eq_ignore_ascii_case(name))
+    let inner = &inspection.bound.inner;
+    !inner.may_have_rows() && inner.column_names().iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// A mapped column that no file has. A text file may have it in another line, or by another delimiter.
+fn not_found(inspection: &Inspection, spec: &SourceSpec, target: usize, name: &str) -> Error {
+    bound_not_found(&inspection.bound, spec, target, name)
+}
+
+fn bound_not_found(bound: &BoundObject, spec: &SourceSpec, target: usize, name: &str) -> Error {
+    let error = column_not_found(bound.object(), spec, target, name, &bound.inner.column_names());
+    match &bound.inner.content {
+        Content::Text(content) => match content.dialect.as_ref().and_then(|dialect| header_hint(bound.object(), spec, dialect)) {
+            Some(hint) => error.hint(hint),
+            None => error,
+        },
+        Content::Parquet(_) => error,
+    }
+}
+
+/// One empty text file among others is a quiet source; nothing but empty files is a failed export.
+fn judge_empty(inspections: &mut [Inspection]) -> Result<()> {
+    let all_empty = inspections.iter().all(|inspection| inspection.bound.inner.is_empty_text());
+    for inspection in inspections.iter_mut().filter(|inspection| inspection.bound.inner.is_empty_text()) {
+        if all_empty {
+            return Err(empty_file(inspection.bound.object()));
+        }
+        inspection.warnings.push(format!("{} is empty", inspection.info.object.shown));
+    }
+    Ok(())
 }
 
 fn inspect_one(object: &SourceObject, spec: &Arc<SourceSpec>, measure: bool) -> Result<Inspected> {
-    let metadata = read_footer(object)?;
-    let rows = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);
-    let BindOutcome { bound, missing, warnings } = bind(object, metadata, spec)?;
+    let outcome = match kind_of(object, spec.format())? {
+        Kind::Parquet => bind(object, read_footer(object)?, spec)?,
+        Kind::Text => {
+            let mut open = OpenText::open(object, spec.text().encoding)?;
+            bind_text(object, detect(&mut open, object, spec)?, spec)?
+        }
+    };
+    let BindOutcome { bound, missing, warnings } = outcome;
     // Other columns are judged over all files; without these no row of this file can be loaded.
-    if rows > 0
+    if bound.inner.may_have_rows()
         && let Some(target) = missing.iter().find(|target| spec.needs_value(**target))
     {
-        let names = column_names(bound.inner.metadata.file_metadata().schema_descr());
-        return Err(column_not_found(object, spec, *target, &spec.source_name(*target), &names));
+        return Err(bound_not_found(&bound, spec, *target, &spec.source_name(*target)));
     }
-    let mut row_groups = Vec::with_capacity(bound.inner.metadata.num_row_groups());
-    let has_time = !missing.contains(&spec.time());
-    for (index, group) in bound.inner.metadata.row_groups().iter().enumerate() {
-        let group_rows = u64::try_from(group.num_rows()).unwrap_or(0);
-        let time = if group_rows == 0 || !has_time { None } else { time_range(&bound, index as u32, group, spec)? };
-        row_groups.push(RowGroupInfo { rows: group_rows, time, per_chunk: BTreeMap::new(), series: None });
+    let (mut row_groups, mut rows) = (Vec::new(), 0);
+    if let Content::Parquet(content) = &bound.inner.content {
+        let has_time = !missing.contains(&spec.time());
+        for (index, group) in content.metadata.row_groups().iter().enumerate() {
+            let group_rows = u64::try_from(group.num_rows()).unwrap_or(0);
+            let time = if group_rows == 0 || !has_time { None } else { time_range(&bound, index as u32, group, spec)? };
+            row_groups.push(RowGroupInfo { rows: group_rows, time, per_chunk: BTreeMap::new(), series: None });
+            rows += group_rows;
+        }
     }
     let bytes = bytes_per_row(&bound, spec, measure)?;
-    let info = InventoryObject { object: object.clone(), rows, row_groups, missing_columns: Vec::new(), text: false, run_of: None };
+    let info =
+        InventoryObject { object: object.clone(), rows, row_groups, missing_columns: Vec::new(), text: bound.is_text(), run_of: None };
     Ok((Inspection { info, bound, warnings, key_and_payload_bytes_per_row: bytes }, missing))
 }
 
@@ -200,7 +240,7 @@ fn time_range(
         return Ok(known);
     }
     let mut range: Option<(i64, i64)> = None;
-    for_each_time(bound, row_group, spec, |us| {
+    for_each_time(bound, row_group, |us| {
         let (low, high) = range.unwrap_or((us, us));
         range = Some((low.min(us), high.max(us)));
     })?;
@@ -210,7 +250,7 @@ fn time_range(
 /// Outer `None`: not usable. Inner `None`: every row is NULL.
 fn range_from_statistics(bound: &BoundObject, group: &RowGroupMetaData, spec: &SourceSpec) -> Option<Option<(TimestampUs, TimestampUs)>> {
     let Read::Leaf(leaf) = &bound.inner.columns.get(spec.time())?.read else { return None };
-    let leaf = &bound.inner.leaves[*leaf];
+    let leaf = bound.inner.parquet().ok()?.leaves.get(*leaf)?;
     if leaf.int96 {
         return None;
     }
@@ -255,8 +295,8 @@ fn range_from_statistics(bound: &BoundObject, group: &RowGroupMetaData, spec: &S
 }
 
 /// Calls `each` with every usable time of a row group.
-fn for_each_time(bound: &BoundObject, row_group: u32, spec: &Arc<SourceSpec>, mut each: impl FnMut(i64)) -> Result<()> {
-    for batch in read_columns(bound, &[row_group], spec, Some(&[spec.time()]))? {
+fn for_each_time(bound: &BoundObject, row_group: u32, mut each: impl FnMut(i64)) -> Result<()> {
+    for batch in read_columns(bound, &[row_group], Some(&[bound.spec().time()]))? {
         let times = batch?.times()?;
         let mut faults = times.faults.iter().map(|fault| fault.row as usize).peekable();
         for (row, us) in times.us.iter().enumerate() {
@@ -270,11 +310,10 @@ fn for_each_time(bound: &BoundObject, row_group: u32, spec: &Arc<SourceSpec>, mu
 
 /// Exact rows per chunk of one row group; reads only the time column. Rows without a usable time are in no chunk.
 pub fn count_per_chunk(bound: &BoundObject, row_group: u32, period: Period) -> Result<BTreeMap<i64, u64>> {
-    let shared = bound.inner.spec.clone();
     let mut counts = BTreeMap::new();
     // Times come in runs of one chunk: the map is touched once per run.
     let (mut span, mut ordinal, mut run) = (0..0, 0, 0_u64);
-    for_each_time(bound, row_group, &shared, |us| {
+    for_each_time(bound, row_group, |us| {
         if !span.contains(&us) {
             if run > 0 {
                 *counts.entry(ordinal).or_insert(0) += run;
@@ -306,8 +345,9 @@ fn bytes_per_row(bound: &BoundObject, spec: &SourceSpec, measure: bool) -> Resul
 
 /// Average bytes of a text: from the footer, else from the first rows of the largest row group.
 fn text_bytes(bound: &BoundObject, leaf: usize, measure: bool) -> Result<u64> {
-    let leaf = &bound.inner.leaves[leaf];
-    let groups = bound.inner.metadata.row_groups();
+    let Content::Parquet(content) = &bound.inner.content else { return Ok(DEFAULT_TEXT_BYTES) };
+    let Some(leaf) = content.leaves.get(leaf) else { return Ok(DEFAULT_TEXT_BYTES) };
+    let groups = content.metadata.row_groups();
     let Some((index, group)) = groups.iter().enumerate().max_by_key(|(index, group)| (group.num_rows(), std::cmp::Reverse(*index))) else {
         return Ok(DEFAULT_TEXT_BYTES);
     };
@@ -325,11 +365,10 @@ fn text_bytes(bound: &BoundObject, leaf: usize, measure: bool) -> Result<u64> {
     let object = bound.object();
     let file = Arc::new(SourceFile::open(object)?);
     let group_row = || groups[..index].iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum();
-    let measured =
-        first_rows(object, &file, &bound.inner.metadata, leaf, index as u32, MEASURED_ROWS).map_err(|error| match error.reason {
-            Reason::InvalidUtf8 => name_bad_text(error, bound, leaf, index as u32, group_row()),
-            _ => error,
-        })?;
+    let measured = first_rows(object, &file, &content.metadata, leaf, index as u32, MEASURED_ROWS).map_err(|error| match error.reason {
+        Reason::InvalidUtf8 => name_bad_text(error, bound, leaf, index as u32, group_row()),
+        _ => error,
+    })?;
     let Some(array) = measured else { return Ok(DEFAULT_TEXT_BYTES) };
     let array = match array.data_type() {
         DataType::Dictionary(_, value) => cast(&array, value).map_err(|error| Error::internal(error.to_string()))?,
@@ -345,14 +384,13 @@ fn text_bytes(bound: &BoundObject, leaf: usize, measure: bool) -> Result<u64> {
 
 /// Sorted sample of a key column (index of the target) as text, from row groups spread over the source.
 pub fn sample_series(objects: &[BoundObject], target: usize, limit: usize) -> Result<Vec<String>> {
-    let Some(shared) = objects.first().map(|o| o.inner.spec.clone()) else { return Ok(vec![]) };
     let groups: Vec<(&BoundObject, u32)> =
         objects.iter().flat_map(|object| (0..object.row_groups()).map(move |group| (object, group))).collect();
     let picked = groups.len().min(SAMPLED_ROW_GROUPS);
     let mut values = BTreeSet::new();
     for pick in 0..picked {
         let (object, group) = groups[pick * groups.len() / picked];
-        let mut reader: ObjectReader = read_columns(object, &[group], &shared, Some(&[target]))?;
+        let mut reader: ObjectReader = read_columns(object, &[group], Some(&[target]))?;
         // One batch is enough to know the series of a neighbourhood.
         if let Some(batch) = reader.next() {
             let column = batch?.column(target, None)?;

@@ -4,12 +4,14 @@
 //! pass over a typed path silently, follow a symlink in circles, or take the data files of an Iceberg table for plain
 //! Parquet (deleted rows would come back).
 
+use crate::kind::{has_data_name, is_meant, judge};
+use crate::mapping::Format;
 use crate::similar::nearest;
 use globset::{GlobBuilder, GlobMatcher};
 use percent_encoding::percent_decode_str;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use timelake_model::{Error, Reason, Result, SourceObject};
@@ -19,13 +21,13 @@ use walkdir::WalkDir;
 const MAX_ENTRIES: usize = 2_000_000;
 /// Folders deep.
 const MAX_DEPTH: usize = 64;
-const PARQUET_MAGIC: &[u8] = b"PAR1";
 /// What Hive writes for NULL.
 pub const HIVE_DEFAULT_PARTITION: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// Lists the source. `hive`: reads the `name=value` folders of each path as typed and below.
-pub fn list(from: &[String], current_dir: &Path, hive: bool) -> Result<Vec<SourceObject>> {
-    let mut listing = Listing { current_dir, hive, objects: Vec::new(), seen: HashSet::new(), iceberg: HashMap::new() };
+/// Lists the source. `hive`: reads the `name=value` folders of each path as typed and below. `format`: what files are
+/// whose names do not say it.
+pub fn list(from: &[String], current_dir: &Path, hive: bool, format: Option<Format>) -> Result<Vec<SourceObject>> {
+    let mut listing = Listing { current_dir, hive, format, objects: Vec::new(), seen: HashSet::new(), iceberg: HashMap::new() };
     for typed in from {
         listing.add(typed)?;
     }
@@ -67,6 +69,7 @@ fn no_input_files(typed: &str, what: &str) -> Error {
 struct Listing<'a> {
     current_dir: &'a Path,
     hive: bool,
+    format: Option<Format>,
     objects: Vec<SourceObject>,
     /// Real paths listed so far.
     seen: HashSet<PathBuf>,
@@ -103,7 +106,16 @@ impl Listing<'_> {
             Ok(metadata) if metadata.is_dir() => {
                 let found = self.folder(&path, typed)?;
                 if found.is_empty() {
-                    return Err(no_input_files(typed, "holds no Parquet files"));
+                    let what = match self.format {
+                        None => "holds no Parquet or CSV files",
+                        Some(Format::Parquet) => "holds no Parquet files",
+                        Some(Format::Csv) => "holds no text files",
+                    };
+                    let error = no_input_files(typed, what);
+                    return Err(match self.format {
+                        None => error.hint("look at the path with ls; delimited text with other names (.txt, none) needs --format csv"),
+                        Some(_) => error,
+                    });
                 }
                 self.push_sorted(found)
             }
@@ -140,7 +152,7 @@ impl Listing<'_> {
         Error::not_found(Reason::PathNotFound, format!("{typed} does not exist")).hint(hint).at(|place| place.file = Some(typed.into()))
     }
 
-    /// Parquet files below a folder: by name, or by their first bytes.
+    /// Parquet and CSV files below a folder: by name, or by their first bytes.
     fn folder(&self, root: &Path, typed: &str) -> Result<Vec<Found>> {
         let shown_root = typed.trim_end_matches('/');
         let mut found = Vec::new();
@@ -154,12 +166,11 @@ impl Listing<'_> {
             let entry = walked(entry, typed, entries)?;
             let relative = entry.path().strip_prefix(root).unwrap_or(entry.path());
             let shown = format!("{shown_root}/{}", relative.display());
-            let named = has_parquet_name(entry.path());
             if entry.file_type().is_file() {
-                if named || starts_with_magic(entry.path()).map_err(|error| not_readable(&shown, &error.to_string()))? {
+                if is_meant(entry.path(), self.format).map_err(|error| not_readable(&shown, &error.to_string()))? {
                     found.push(Found { path: entry.path().to_path_buf(), folders: parents_of(&shown), shown });
                 }
-            } else if !entry.file_type().is_dir() && named {
+            } else if !entry.file_type().is_dir() && has_data_name(entry.path()) {
                 return Err(not_readable(&shown, "it is neither a file nor a folder (a pipe, socket or device)"));
             }
         }
@@ -219,7 +230,7 @@ impl Listing<'_> {
         }
         let metadata = fs::metadata(&file.path).map_err(|error| not_readable(&file.shown, &error.to_string()))?;
         File::open(&file.path).map_err(|error| not_readable(&file.shown, &error.to_string()))?;
-        refuse_other_formats(&file)?;
+        judge(&file.path, &file.shown, self.format)?;
         // The real path: one file is one source, however it is spelled.
         let uri = real.to_str().ok_or_else(|| not_readable(&file.shown, "its path is not UTF-8"))?.to_string();
         let hive = if self.hive { hive_values(&file)? } else { BTreeMap::new() };
@@ -305,30 +316,6 @@ fn parents_of(shown: &str) -> Vec<String> {
 /// Names Spark passes over: hidden ones, and `_temporary`, `_SUCCESS` ... but not a Hive folder `_x=1`.
 fn is_hidden(name: &str) -> bool {
     name.starts_with('.') || (name.starts_with('_') && !name.contains('='))
-}
-
-fn has_parquet_name(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| ["parquet", "parq", "pq"].iter().any(|known| extension.eq_ignore_ascii_case(known)))
-}
-
-/// A file named for another format is told as such, not as a damaged Parquet file.
-fn refuse_other_formats(file: &Found) -> Result<()> {
-    let extension = file.path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
-    let other = ["csv", "tsv", "txt", "json", "ndjson", "jsonl", "lp", "avro", "orc", "xls", "xlsx", "gz", "zst", "bz2", "zip", "xml"];
-    if !other.contains(&extension.as_str())
-        || starts_with_magic(&file.path).map_err(|error| not_readable(&file.shown, &error.to_string()))?
-    {
-        return Ok(());
-    }
-    Err(Error::invalid(Reason::UnsupportedFormat, format!("{} is a .{extension} file; only Parquet can be read yet", file.shown))
-        .hint("convert it to Parquet first, with times and numbers as such")
-        .at(|place| place.file = Some(file.shown.clone())))
-}
-
-fn starts_with_magic(path: &Path) -> io::Result<bool> {
-    let mut start = Vec::with_capacity(PARQUET_MAGIC.len());
-    File::open(path)?.take(PARQUET_MAGIC.len() as u64).read_to_end(&mut start)?;
-    Ok(start == PARQUET_MAGIC)
 }
 
 fn holds_table_metadata(folder: &Path) -> bool {

@@ -3,9 +3,12 @@
 //! Takes the options as typed, the table's columns and its contract; gives a [`SourceSpec`]. Knows no file yet: names
 //! are looked up in each file's schema by `bind`. Must never let a mistyped target pass.
 
-use crate::convert::{ConstantColumn, NumberFormat, Rules, TimestampFormat};
+use crate::convert::{ConstantColumn, Rules, TimestampFormat};
 use crate::similar::nearest;
+use crate::text::TextRules;
+use crate::text::options::{bad_text_column, is_numeric, null_numbers, number_format};
 use crate::zone::Zone;
+use arrow::array::ArrayRef;
 use timelake_model::request::RowOptions;
 use timelake_model::{Column, ColumnType, Error, Reason, Result, TableContract};
 
@@ -22,8 +25,35 @@ pub struct SourceSpec {
     dictionary: Vec<bool>,
     rules: Rules,
     hive: bool,
+    format: Option<Format>,
+    text: TextRules,
+    /// Per column: numbers that mean NULL, as arrays of one element.
+    null_numbers: Vec<Vec<ArrayRef>>,
+    /// The column that takes texts that stand where numbers should.
+    bad_text_to: Option<usize>,
     /// Nested columns of the table, which no source can feed, unless the user left them out.
     nested: Vec<String>,
+}
+
+/// What a file is read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Parquet,
+    /// Delimited text.
+    Csv,
+}
+
+impl Format {
+    /// `--format`.
+    pub fn parse(text: &str) -> Result<Format> {
+        match text.to_lowercase().as_str() {
+            "parquet" => Ok(Format::Parquet),
+            "csv" => Ok(Format::Csv),
+            _ => Err(Error::invalid(Reason::NotYetSupported, format!("--format {text} cannot be read yet"))
+                .hint("this version reads parquet and csv (with any delimiter)")
+                .at(|place| place.option = Some("--format".into()))),
+        }
+    }
 }
 
 /// Where a target column comes from.
@@ -60,18 +90,14 @@ impl SourceSpec {
     /// `nested`: columns of the table that are lists, maps or structs.
     pub fn for_table(rows: &RowOptions, columns: &[Column], nested: &[String], contract: &TableContract) -> Result<SourceSpec> {
         contract.check(columns)?;
-        if let Some(format) = rows.format.as_deref().filter(|format| !format.eq_ignore_ascii_case("parquet")) {
-            return Err(Error::invalid(Reason::NotYetSupported, format!("--format {format} cannot be read yet"))
-                .hint("this version reads parquet")
-                .at(|place| place.option = Some("--format".into())));
-        }
+        let format = rows.format.as_deref().map(Format::parse).transpose()?;
         let rules = Rules {
             zone: rows.tz.as_deref().map(Zone::parse).transpose()?,
             unit: rows.ts_unit,
             ts_format: rows.ts_format.as_deref().map(TimestampFormat::parse).transpose()?,
             ambiguous: rows.ambiguous,
             nonexistent: rows.nonexistent,
-            numbers: NumberFormat::default(),
+            numbers: number_format(&rows.text)?,
         };
         if rows.ts_unit.is_some() && rules.ts_format.as_ref().is_some_and(TimestampFormat::is_excel) {
             return Err(Error::invalid(Reason::InvalidOption, "--ts-format excel and --ts-unit both say what numbers are")
@@ -85,6 +111,8 @@ impl SourceSpec {
         let dedup_key = indexes(contract.dedup_key.as_deref().unwrap_or_default());
         let in_key: Vec<bool> =
             (0..columns.len()).map(|index| index == time || series_key.contains(&index) || dedup_key.contains(&index)).collect();
+        let null_numbers = null_numbers(&rows.text.null_number, columns, &in_key, &rules)?;
+        let bad_text_to = rows.text.bad_text_to.as_deref().map(|name| bad_text_column(name, columns, &in_key)).transpose()?;
         let dictionary = columns.iter().zip(&in_key).map(|(column, key)| *key && column.column_type == ColumnType::String).collect();
         let mut spec = SourceSpec {
             columns: columns.to_vec(),
@@ -95,6 +123,10 @@ impl SourceSpec {
             dictionary,
             rules,
             hive: rows.hive,
+            format,
+            text: TextRules::parse(&rows.text)?,
+            null_numbers,
+            bad_text_to,
             nested: nested.to_vec(),
         };
         spec.feeds = spec.feeds_of(&rows.map, &rows.set)?;
@@ -138,6 +170,12 @@ impl SourceSpec {
             };
             let index = self.target(&target, "--set", &feeds)?;
             feeds[index] = Some(Feed::Constant(self.constant_of_set(index, &value)?));
+        }
+        if let Some(index) = self.bad_text_to {
+            // A source column of the same name is not read.
+            if feeds[index].replace(Feed::LeftOut).is_some() {
+                return Err(fed_twice(&self.columns[index].name));
+            }
         }
         let fill = |(index, feed): (usize, Option<Feed>)| {
             feed.unwrap_or_else(|| Feed::Named { source: SourceName::plain(&self.columns[index].name), explicit: false })
@@ -237,6 +275,36 @@ impl SourceSpec {
             _ => String::new(),
         }
     }
+    /// What `--format` says the source is.
+    pub fn format(&self) -> Option<Format> {
+        self.format
+    }
+    pub(crate) fn text(&self) -> &TextRules {
+        &self.text
+    }
+    pub(crate) fn null_numbers(&self, target: usize) -> &[ArrayRef] {
+        self.null_numbers.get(target).map(Vec::as_slice).unwrap_or_default()
+    }
+    pub(crate) fn bad_text_to(&self) -> Option<usize> {
+        self.bad_text_to
+    }
+    /// Texts in this column that are no numbers go to another column.
+    pub(crate) fn bad_text_is_taken(&self, target: usize) -> bool {
+        self.bad_text_to.is_some() && is_numeric(self.columns[target].column_type) && !self.needs_value(target)
+    }
+    /// Source columns without which nothing can be loaded, or that the user named: by them a header is known.
+    pub(crate) fn needed_names(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        for (target, feed) in self.feeds.iter().enumerate() {
+            let Feed::Named { source, explicit } = feed else { continue };
+            if !(*explicit || target == self.time || self.series_key.contains(&target)) {
+                continue;
+            }
+            let parts = source.parts.iter().map(|part| part.name.as_str());
+            names.extend(parts);
+        }
+        names
+    }
     pub(crate) fn hive(&self) -> bool {
         self.hive
     }
@@ -263,6 +331,15 @@ impl SourceSpec {
     pub(crate) fn needs_value(&self, target: usize) -> bool {
         self.null_fault(target).is_some()
     }
+}
+
+fn fed_twice(name: &str) -> Error {
+    Error::invalid(Reason::DuplicateMapping, format!("column {name} is given by --bad-text-to and by --map or --set"))
+        .hint("name another column, or leave it out of --map and --set")
+        .at(|place| {
+            place.option = Some("--bad-text-to".into());
+            place.target = Some(name.into());
+        })
 }
 
 /// Lists, maps and structs of the table cannot be loaded.

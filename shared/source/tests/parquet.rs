@@ -49,14 +49,14 @@ fn data() -> PathBuf {
 
 fn inspected(folder: &Path, from: &[&str], spec: &SourceSpec) -> Result<Vec<Inspection>> {
     let from: Vec<String> = from.iter().map(|text| text.to_string()).collect();
-    inspect_all(&list(&from, folder, true)?, spec, 2, &|| Ok(()))
+    inspect_all(&list(&from, folder, true, None)?, spec, 2, &|| Ok(()))
 }
 
 /// Everything of an object: times, and one column as text; faults are errors.
 fn all(bound: &BoundObject, spec: &Arc<SourceSpec>, column: usize) -> Result<(Vec<i64>, Vec<String>)> {
     let groups: Vec<u32> = (0..bound.row_groups()).collect();
     let (mut times, mut texts) = (Vec::new(), Vec::new());
-    for batch in read(bound, &groups, spec)? {
+    for batch in read(bound, &groups)? {
         let mut batch = batch?;
         let time = batch.times()?;
         if let Some(fault) = time.faults.into_iter().next() {
@@ -114,7 +114,7 @@ fn int96_keeps_years_far_out_and_warns_about_the_zone() {
     let spec = spec(SENSOR, options);
     let found = inspected(&data(), &["int96_from_spark.parquet"], &spec).unwrap();
     assert_eq!(found[0].warnings, ["a is INT96, taken as UTC; --tz not applied"]);
-    let mut batch = read(&found[0].bound, &[0], &spec).unwrap().next().unwrap().unwrap();
+    let mut batch = read(&found[0].bound, &[0]).unwrap().next().unwrap().unwrap();
     let times = batch.times().unwrap();
     let right = [1_704_141_296_123_456, 1_704_070_800_000_000, 253_402_225_200_000_000, 1_735_599_600_000_000];
     assert_eq!(times.us[..4], right);
@@ -136,7 +136,7 @@ fn damaged_files_are_clean_errors_that_name_file_and_column() {
     assert_eq!(reason("cut.parquet").reason, Reason::NotACompleteParquetFile);
     let folder = tempfile::tempdir().unwrap();
     for (name, bytes, right) in [
-        ("empty.parquet", &b""[..], Reason::EmptyFile),
+        ("empty.parquet", &b""[..], Reason::NotACompleteParquetFile),
         ("short.parquet", b"PAR1PAR1", Reason::NotACompleteParquetFile),
         ("text.parquet", b"ts,device_id,value\n1,2,3\n", Reason::NotACompleteParquetFile),
         ("lies.parquet", b"PAR1aaaaaaaaaaaa\xff\xff\xff\x7fPAR1", Reason::NotACompleteParquetFile),
@@ -282,7 +282,7 @@ fn time_ranges_come_from_statistics_or_rows_and_hold_every_row() {
         let ranges: Vec<_> = found[0].info.row_groups.iter().map(|group| group.time.unwrap()).collect();
         let right: Vec<_> = us.chunks(300).map(|part| (TimestampUs(part[0]), TimestampUs(*part.last().unwrap()))).collect();
         assert_eq!(ranges, right, "{file}");
-        let counts = count_per_chunk(&found[0].bound, 3, &plain, Period::Day).unwrap();
+        let counts = count_per_chunk(&found[0].bound, 3, Period::Day).unwrap();
         assert_eq!(counts.values().sum::<u64>(), 100, "{file}");
         assert_eq!(counts.values().max(), Some(&24), "{file}");
     }
@@ -311,7 +311,7 @@ fn keys_are_dictionaries_batches_are_filtered_and_rows_are_counted_in_the_file()
     let found = inspected(folder.path(), &["a.parquet"], &spec).unwrap();
     let mut seen = Vec::new();
     let mut dictionaries = Vec::new();
-    for batch in read(&found[0].bound, &[0, 1], &spec).unwrap() {
+    for batch in read(&found[0].bound, &[0, 1]).unwrap() {
         let mut batch = batch.unwrap();
         seen.push((batch.row_group, batch.first_row, batch.rows()));
         let first = batch.first_row;
@@ -329,7 +329,7 @@ fn keys_are_dictionaries_batches_are_filtered_and_rows_are_counted_in_the_file()
     }
     assert_eq!(seen, [(0, 0, 65_536), (0, 65_536, 34_464), (1, 100_000, 50_000)]);
     assert_eq!(dictionaries[0], dictionaries[1], "batches of a row group share their dictionary");
-    assert_eq!(sample_series(&[found[0].bound.clone()], &spec, spec.series_key()[0], 10).unwrap().len(), 10);
+    assert_eq!(sample_series(&[found[0].bound.clone()], spec.series_key()[0], 10).unwrap().len(), 10);
     let width = found[0].key_and_payload_bytes_per_row;
     assert!((20..40).contains(&width), "{width}");
 }
@@ -385,10 +385,10 @@ fn a_source_that_changes_is_noticed() {
     write(&path, vec![("ts", instants(vec![MAY])), ("device_id", strings(vec!["a"]))], 10, true);
     let spec = spec(SENSOR, map("value="));
     let found = inspected(folder.path(), &["a.parquet"], &spec).unwrap();
-    let mut reader = read(&found[0].bound, &[0], &spec).unwrap();
+    let mut reader = read(&found[0].bound, &[0]).unwrap();
     reader.next().unwrap().unwrap();
     File::options().write(true).open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
     assert_eq!(reader.next().unwrap().map(|_| ()).unwrap_err().reason, Reason::SourceChanged);
     assert!(reader.next().is_none());
-    assert_eq!(read(&found[0].bound, &[0], &spec).map(|_| ()).unwrap_err().reason, Reason::SourceChanged);
+    assert_eq!(read(&found[0].bound, &[0]).map(|_| ()).unwrap_err().reason, Reason::SourceChanged);
 }

@@ -1,0 +1,244 @@
+//! The start of a text file → how the rest is to be read: delimiter, names of the columns, where the data begin.
+//!
+//! Must never take a line of data for the header because of what other files have: each file is judged by itself.
+
+use super::decode::TextStream;
+use super::faults::{record_error, stop_error};
+use super::open::OpenText;
+use super::records::{Record, RecordFault, Records, Step};
+use crate::mapping::SourceSpec;
+use std::io::Cursor;
+use std::path::Path;
+use timelake_model::{Error, Reason, Result, SourceObject};
+
+/// Delimiters that are looked for, in this order.
+const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
+/// Physical lines among which a header is looked for to give a hint.
+const HINT_LINES: u64 = 50;
+const HINT_LINE_BYTES: usize = 64 * 1024;
+/// `"sep=;"`
+const SEP_LINE_BYTES: usize = 8;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Dialect {
+    pub delimiter: u8,
+    pub names: Vec<String>,
+    /// The header as it stands; `None` without one.
+    pub header: Option<Vec<u8>>,
+    /// Physical line at which the data begin.
+    pub first_line: u64,
+}
+
+/// Reads the start of a file; `None` when it holds nothing but blank lines.
+pub(crate) fn detect(open: &mut OpenText, object: &SourceObject, spec: &SourceSpec) -> Result<Option<Dialect>> {
+    let rules = spec.text();
+    let compression = open.compression;
+    let records = &mut open.records;
+    let stopped = |stop| stop_error(object, compression, &[], stop);
+    let by_line = sep_line(records.peek_line(SEP_LINE_BYTES).map_err(stopped)?);
+    if by_line.is_some() {
+        records.skip_line().map_err(stopped)?;
+    }
+    let is_tabbed = is_named_for_tabs(&object.uri);
+    let candidates: Vec<u8> = match rules.delimiter.or(by_line) {
+        Some(delimiter) => vec![delimiter],
+        None if is_tabbed => vec![b'\t', b',', b';', b'|'],
+        None => DELIMITERS.to_vec(),
+    };
+    if let Some(header_line) = rules.header_line {
+        while records.line() < header_line {
+            if !records.skip_line().map_err(stopped)? {
+                return Err(no_such_line(object, header_line, records.line() - 1));
+            }
+        }
+    }
+    if !rules.columns.is_empty() {
+        return without_header(open, object, spec, &candidates);
+    }
+    let Some((delimiter, names, header)) = header(open, object, spec, &candidates)? else { return Ok(None) };
+    let records = &mut open.records;
+    for _ in 0..rules.skip_after_header {
+        records.skip_line().map_err(stopped)?;
+    }
+    Ok(Some(Dialect { delimiter, names, header: Some(header), first_line: records.line() }))
+}
+
+/// `sep=;`, also quoted, as Excel writes and reads it.
+fn sep_line(line: &[u8]) -> Option<u8> {
+    let inner = line.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(line);
+    match inner {
+        [s, e, p, b'=', delimiter] if [*s, *e, *p].eq_ignore_ascii_case(b"sep") && delimiter.is_ascii() && *delimiter != b'"' => {
+            Some(*delimiter)
+        }
+        _ => None,
+    }
+}
+
+fn is_named_for_tabs(uri: &str) -> bool {
+    let name = Path::new(uri).file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    name.split('.').skip(1).any(|part| part == "tsv" || part == "tab")
+}
+
+fn no_such_line(object: &SourceObject, wanted: u64, lines: u64) -> Error {
+    Error::invalid(Reason::InvalidOption, format!("--header-line {wanted}: {} has only {lines} lines", object.shown))
+        .hint("give the physical line of the header, 1 = first")
+        .at(|place| {
+            place.option = Some("--header-line".into());
+            place.file = Some(object.shown.clone());
+        })
+}
+
+/// The first record that is not white space; the records stand behind it.
+fn first_record(open: &mut OpenText, object: &SourceObject) -> Result<Option<Record>> {
+    let compression = open.compression;
+    loop {
+        match open.records.next().map_err(|stop| stop_error(object, compression, &[], stop))? {
+            Step::End => return Ok(None),
+            Step::Bad { line, fault } => return Err(record_error(object, &[], line, &fault)),
+            Step::Record(record) if open.records.is_white(record) => {}
+            Step::Record(record) => return Ok(Some(record)),
+        }
+    }
+}
+
+type Header = (u8, Vec<String>, Vec<u8>);
+
+fn header(open: &mut OpenText, object: &SourceObject, spec: &SourceSpec, candidates: &[u8]) -> Result<Option<Header>> {
+    open.records.set_delimiter(candidates[0]);
+    // Read whole by the first delimiter, so that a fault of it is told; then by each.
+    let (mut best, mut start): (Option<((usize, usize), u8)>, Option<Record>) = (None, None);
+    let needed = spec.needed_names();
+    for delimiter in candidates {
+        open.records.set_delimiter(*delimiter);
+        let record = match start {
+            None => match first_record(open, object)? {
+                Some(record) => *start.insert(record),
+                None => return Ok(None),
+            },
+            Some(first) => {
+                if !open.records.rescan(first) {
+                    continue;
+                }
+                match open.records.next() {
+                    Ok(Step::Record(record)) => record,
+                    _ => continue,
+                }
+            }
+        };
+        start = Some(record);
+        let names = names_of(&open.records);
+        let fits = (needed.iter().filter(|name| !find_name(&names, name).is_empty()).count(), names.len());
+        if best.is_none_or(|(known, _)| fits > known) {
+            best = Some((fits, *delimiter));
+        }
+    }
+    let (Some((_, delimiter)), Some(start)) = (best, start) else { return Ok(None) };
+    open.records.set_delimiter(delimiter);
+    if !open.records.rescan(start) {
+        return Err(record_error(object, &[], start.line, &RecordFault::TooLong { quote_line: Some(start.line) }));
+    }
+    let Some(record) = first_record(open, object)? else { return Ok(None) };
+    Ok(Some((delimiter, names_of(&open.records), open.records.bytes(record).to_vec())))
+}
+
+fn without_header(open: &mut OpenText, object: &SourceObject, spec: &SourceSpec, candidates: &[u8]) -> Result<Option<Dialect>> {
+    let names = &spec.text().columns;
+    let first_line = open.records.line();
+    let mut delimiter = candidates[0];
+    open.records.set_delimiter(delimiter);
+    let Some(mut record) = first_record(open, object)? else { return Ok(None) };
+    for candidate in candidates {
+        open.records.set_delimiter(*candidate);
+        if !open.records.rescan(record) {
+            break;
+        }
+        let Ok(Step::Record(found)) = open.records.next() else { continue };
+        record = found;
+        if open.records.fields().len() == names.len() {
+            delimiter = *candidate;
+            break;
+        }
+    }
+    Ok(Some(Dialect { delimiter, names: names.clone(), header: None, first_line }))
+}
+
+fn names_of(records: &Records) -> Vec<String> {
+    let mut scratch = Vec::new();
+    records.fields().iter().map(|field| String::from_utf8_lossy(records.text(*field, &mut scratch)).into_owned()).collect()
+}
+
+/// Where a name is among the columns: as it is, else without the white space around it, else the only one that
+/// differs by case. More than one: it is not clear which.
+pub(crate) fn find_name(names: &[String], wanted: &str) -> Vec<usize> {
+    let folded = wanted.trim().to_lowercase();
+    let all = |same: &dyn Fn(&str) -> bool| -> Vec<usize> {
+        names.iter().enumerate().filter(|(_, name)| same(name)).map(|(index, _)| index).collect()
+    };
+    let exact = all(&|name| name == wanted);
+    if !exact.is_empty() {
+        return exact;
+    }
+    if folded.is_empty() {
+        return Vec::new();
+    }
+    let trimmed = all(&|name| name.trim() == wanted.trim());
+    if !trimmed.is_empty() { trimmed } else { all(&|name| name.trim().to_lowercase() == folded) }
+}
+
+/// What to write so that the mapped columns are found: another line or another delimiter.
+pub(crate) fn header_hint(object: &SourceObject, spec: &SourceSpec, dialect: &Dialect) -> Option<String> {
+    let needed = spec.needed_names();
+    if needed.is_empty() || dialect.header.is_none() {
+        return None;
+    }
+    let mut open = OpenText::open(object, spec.text().encoding).ok()?;
+    let mut delimiters = vec![dialect.delimiter];
+    delimiters.extend(DELIMITERS.iter().filter(|delimiter| **delimiter != dialect.delimiter));
+    for _ in 0..HINT_LINES {
+        let number = open.records.line();
+        let line = open.records.peek_line(HINT_LINE_BYTES).ok()?.to_vec();
+        for delimiter in &delimiters {
+            let stream = TextStream::open(Box::new(Cursor::new(line.clone())), None, &object.shown).ok()?;
+            let mut records = Records::new(stream, *delimiter);
+            let Ok(Step::Record(_)) = records.next() else { continue };
+            let names = names_of(&records);
+            if needed.iter().all(|name| !find_name(&names, name).is_empty()) {
+                let shown = if *delimiter == b'\t' { "tab".to_string() } else { format!("'{}'", char::from(*delimiter)) };
+                let other = *delimiter != dialect.delimiter && (spec.text().delimiter.is_some() || number == dialect.first_line - 1);
+                let by = if other { format!(" --delimiter {shown}") } else { String::new() };
+                let at = if number + 1 == dialect.first_line { String::new() } else { format!(" --header-line {number}") };
+                let options = format!("{at}{by}");
+                return (!options.is_empty()).then(|| format!("line {number} has the columns: add{options}"));
+            }
+        }
+        if !open.records.skip_line().ok()? {
+            return None;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_match_exactly_then_trimmed_then_by_case() {
+        let names: Vec<String> = ["Time", " value ", "VALUE", "a", "a", ""].map(String::from).to_vec();
+        assert_eq!(find_name(&names, "Time"), [0]);
+        assert_eq!(find_name(&names, "time"), [0]);
+        assert_eq!(find_name(&names, "value"), [1]);
+        assert_eq!(find_name(&names, "Value"), [1, 2]);
+        assert_eq!(find_name(&names, "a"), [3, 4]);
+        assert!(find_name(&names, " ").is_empty());
+    }
+
+    #[test]
+    fn sep_lines() {
+        assert_eq!(sep_line(b"sep=;"), Some(b';'));
+        assert_eq!(sep_line(b"\"SEP=|\""), Some(b'|'));
+        assert_eq!(sep_line(b"sep=\t"), Some(b'\t'));
+        assert_eq!(sep_line(b"sep=;;"), None);
+        assert_eq!(sep_line(b"separ"), None);
+    }
+}

@@ -1,0 +1,36 @@
+//! A pinned text file, opened.
+
+use super::bytes::{Compression, decompressed};
+use super::decode::TextStream;
+use super::faults::read_error;
+use super::records::Records;
+use crate::listing::verify_pin;
+use encoding_rs::Encoding;
+use std::fs::File;
+use std::io::Read;
+use timelake_model::{Error, Reason, Result, SourceObject};
+
+/// The delimiter until one is found.
+const FIRST_DELIMITER: u8 = b',';
+
+pub(crate) struct OpenText {
+    pub records: Records,
+    pub compression: Compression,
+}
+
+impl OpenText {
+    /// Opens the pinned file at its start.
+    pub fn open(object: &SourceObject, encoding: Option<&'static Encoding>) -> Result<OpenText> {
+        verify_pin(object)?;
+        let file = File::open(&object.uri).map_err(|error| {
+            Error::invalid(Reason::PathNotReadable, format!("{} cannot be opened: {error}", object.shown))
+                .hint("check its permissions, and the limit on open files")
+                .at(|place| place.file = Some(object.shown.clone()))
+        })?;
+        // Bytes appended while it is read are of another version.
+        let raw = Box::new(file.take(object.size));
+        let (content, compression) = decompressed(raw).map_err(|error| read_error(object, Compression::None, 1, &error))?;
+        let stream = TextStream::open(content, encoding, &object.shown)?;
+        Ok(OpenText { records: Records::new(stream, FIRST_DELIMITER), compression })
+    }
+}
