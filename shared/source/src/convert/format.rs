@@ -16,7 +16,7 @@ mod pattern;
 use super::clock::{ClockPlace, Scanner, TimeOfDay, TimestampText, days_of_date, trim};
 use names::{MONTHS, WEEKDAYS};
 use std::sync::Arc;
-use timelake_model::time::{MICROS_PER_DAY, MICROS_PER_HOUR, MICROS_PER_SECOND};
+use timelake_model::time::{MICROS_PER_DAY, MICROS_PER_SECOND};
 use timelake_model::{Error, Reason, Result};
 
 /// A compiled `--ts-format`.
@@ -347,7 +347,6 @@ impl Parts {
             self.time.hour = hour % 12 + if self.afternoon? { 12 } else { 0 };
         }
         let (time, leap_second) = self.time.micros_of_day()?;
-        debug_assert!(time <= 24 * MICROS_PER_HOUR + MICROS_PER_SECOND);
         let truncated = self.time.truncated && !leap_second;
         Some(TimestampText { local_us: days * MICROS_PER_DAY + time, place, truncated, leap_second })
     }

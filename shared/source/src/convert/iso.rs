@@ -2,7 +2,7 @@
 //!
 //! Takes a text, gives a wall clock with what the text says about its place. The whole text must be used. Beyond
 //! RFC 3339: `/` between the parts of a date, no leading zero of month, day and hour, a blank for the `T` and before
-//! the offset, a comma before the fraction, minutes or seconds left out, `20240501T101500Z`, and 24:00 as the end of a
+//! the offset, an abbreviation after it, a comma before the fraction, minutes or seconds left out, `20240501T101500Z`, and 24:00 as the end of a
 //! day. Not taken, since it has other readings: eight digits alone, 12-hour clocks, `UTC+5`.
 
 use super::clock::{ClockPlace, Scanner, TimeOfDay, TimestampText, days_of_date, trim};
@@ -24,7 +24,15 @@ pub(super) fn parse_timestamp(text: &str) -> Option<TimestampText<'_>> {
         truncated = of_day.truncated && !leap_second;
         if !scanner.rest.is_empty() {
             scanner.blanks();
+            let by_name = scanner.letters() > 0;
             place = scanner.place()?;
+            // `+0200 CEST`: the offset has said it.
+            if !by_name && scanner.blanks() > 0 {
+                let letters = scanner.letters();
+                if (3..=6).contains(&letters) {
+                    scanner.skip(letters);
+                }
+            }
         }
     }
     scanner.rest.is_empty().then_some(TimestampText { local_us: days * MICROS_PER_DAY + time, place, truncated, leap_second })

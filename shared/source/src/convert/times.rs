@@ -254,7 +254,7 @@ pub(super) fn local_to_utc(
             folds.push(FoldRow { row: row as u32, local_us, earlier_us: earlier, later_us: later, value: value() });
             Ok(earlier)
         }
-        _ => by_policy(time, local_us, row, zone, rules, value()),
+        _ => by_policy(time, local_us, row, zone, rules, &value),
     }
 }
 
@@ -265,14 +265,14 @@ fn by_policy(
     row: usize,
     zone: &mut ZoneConverter,
     rules: &super::Rules,
-    value: String,
+    value: &dyn Fn() -> String,
 ) -> std::result::Result<i64, CellFault> {
     match (time, rules.ambiguous, rules.nonexistent) {
         (LocalTime::Utc(instant), ..) => Ok(instant),
         (LocalTime::Ambiguous { earlier, .. }, Ambiguous::Earlier, _) => Ok(earlier),
         (LocalTime::Ambiguous { later, .. }, Ambiguous::Later, _) => Ok(later),
         (LocalTime::Ambiguous { earlier, later }, Ambiguous::Error | Ambiguous::Infer, _) => {
-            let mut fault = CellFault::new(row, Reason::AmbiguousLocalTime, Some(value));
+            let mut fault = CellFault::new(row, Reason::AmbiguousLocalTime, Some(value()));
             fault.candidates = vec![TimestampUs(earlier).short(), TimestampUs(later).short()];
             Err(fault)
         }
@@ -287,7 +287,7 @@ fn by_policy(
             if let (Nonexistent::Shift, Some(instant)) = (policy, instant) {
                 return Ok(instant);
             }
-            let mut fault = CellFault::new(row, Reason::NonexistentLocalTime, Some(value));
+            let mut fault = CellFault::new(row, Reason::NonexistentLocalTime, Some(value()));
             fault.skipped = policy == Nonexistent::Skip;
             fault.hint = instant.map(|instant| {
                 let standard = show_offset(local_us - instant);
