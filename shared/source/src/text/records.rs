@@ -33,10 +33,16 @@ pub(crate) struct Field {
 pub(crate) struct Record {
     start: usize,
     end: usize,
-    /// Offset in the decoded text of its start.
-    offset: u64,
     /// Where it starts, 1 = first.
     pub line: u64,
+}
+
+/// A place between records.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    /// Offset in the decoded text.
+    offset: u64,
+    line: u64,
 }
 
 /// Why a record is none.
@@ -304,14 +310,19 @@ impl Records {
     }
 
     fn record(&self, length: usize) -> Record {
-        Record { start: self.at, end: self.at + length, offset: self.base + self.at as u64, line: self.line }
+        Record { start: self.at, end: self.at + length, line: self.line }
     }
 
-    /// Goes back to a record that was just read. `false`: it is not held any more.
-    pub fn rescan(&mut self, record: Record) -> bool {
-        let Some(at) = record.offset.checked_sub(self.base) else { return false };
+    /// The place of the next record, to come back to.
+    pub fn mark(&self) -> Mark {
+        Mark { offset: self.base + self.at as u64, line: self.line }
+    }
+
+    /// Goes back. `false`: the text there is not held any more.
+    pub fn go_back(&mut self, mark: Mark) -> bool {
+        let Some(at) = mark.offset.checked_sub(self.base) else { return false };
         self.at = at as usize;
-        self.line = record.line;
+        self.line = mark.line;
         true
     }
 
