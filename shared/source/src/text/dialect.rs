@@ -124,7 +124,8 @@ fn best_delimiter(
     judge: impl Fn(&[String]) -> (usize, usize),
 ) -> Result<Option<(u8, Record)>> {
     let mark = first_mark(open, object)?;
-    let (mut best, mut first_error): (Option<((usize, usize), u8)>, Option<Error>) = (None, None);
+    let mut best: Option<((usize, usize), u8)> = None;
+    let mut first_error: Option<Error> = None;
     for delimiter in candidates {
         open.records.set_delimiter(*delimiter);
         if !open.records.go_back(mark) {

@@ -352,7 +352,7 @@ impl Records {
         if self.stream.is_utf8() {
             if let Some(at) = memchr(0, bytes) {
                 let stored = self.stream.stored_offset(start + at as u64).unwrap_or_default();
-                return Some(RecordFault::Nul { stored, looks_like_utf16: looks_like_utf16(bytes) });
+                return Some(RecordFault::Nul { stored, looks_like_utf16: looks_like_utf16(bytes, record.line) });
             }
             let at = std::str::from_utf8(bytes).err()?.valid_up_to();
             let stored = self.stream.stored_offset(start + at as u64).unwrap_or_default();
@@ -395,19 +395,17 @@ fn count_line_ends(bytes: &[u8]) -> u64 {
     count
 }
 
-/// Every second byte of ASCII text in UTF-16 is NUL.
-fn looks_like_utf16(bytes: &[u8]) -> Option<&'static str> {
+/// Every second byte of ASCII text in UTF-16 is NUL. Which one says the first line only: later ones start with a half
+/// of the line end.
+fn looks_like_utf16(bytes: &[u8], line: u64) -> Option<&'static str> {
     let nuls = memchr_iter(0, bytes).count();
-    if nuls * 3 < bytes.len() {
+    if nuls * 3 < bytes.len() || nuls == bytes.len() {
         return None;
     }
     let even = bytes.iter().step_by(2).filter(|byte| **byte == 0).count();
     match (even == 0, even == nuls) {
-        (true, _) => Some("utf-16le"),
-        // A line after the first starts with the second half of the line feed.
-        (_, true) if bytes.len() > nuls => {
-            Some(if bytes.first() == Some(&0) && bytes.last() == Some(&0) { "utf-16le" } else { "utf-16be" })
-        }
+        (false, true) if line == 1 => Some("utf-16be"),
+        (true, _) | (_, true) => Some("utf-16le"),
         _ => None,
     }
 }
