@@ -311,7 +311,7 @@ fn records_that_cannot_be_rows_are_told_and_the_rest_is_read() {
         (Some("note"), Some("0xB0"), Some(76))
     );
     assert!(latin.hint.unwrap().contains("--encoding"));
-    let nul = place(&around(b"\0\0\02024-05-01T00:01:00Z,a,2,x"));
+    let nul = place(&around(b"\x00\x00\x002024-05-01T00:01:00Z,a,2,x"));
     assert_eq!((nul.reason, nul.place.line, nul.place.byte_offset), (Reason::NulByte, Some(3), Some(48)));
     let quote = place(&around(b"2024-05-01T00:01:00Z,a,2,\"say \"ok\"\""));
     assert_eq!((quote.reason, quote.place.column.as_deref()), (Reason::BadValue, Some("note")));

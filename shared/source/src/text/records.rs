@@ -99,6 +99,9 @@ pub(crate) struct Records {
     suspect: std::ops::Range<u64>,
 }
 
+/// A record, what is wrong with it, where the next one starts in the buffer, and its lines.
+type Scanned = (Record, Option<RecordFault>, usize, u64);
+
 /// What was found at the start of a window.
 enum Scan {
     Found {
@@ -212,8 +215,7 @@ impl Records {
         self.fields.len() == 1 && bytes.len() <= BLANK_LIMIT_BYTES && std::str::from_utf8(bytes).is_ok_and(|text| text.trim().is_empty())
     }
 
-    #[allow(clippy::type_complexity)]
-    fn scan(&mut self) -> Result<Option<(Record, Option<RecordFault>, usize, u64)>, Stop> {
+    fn scan(&mut self) -> Result<Option<Scanned>, Stop> {
         loop {
             let window = &self.buffer[self.at..];
             if window.is_empty() && self.ended {
@@ -249,8 +251,7 @@ impl Records {
     }
 
     /// Passes over a record that is too long, up to the first line end after the limit, without holding it.
-    #[allow(clippy::type_complexity)]
-    fn pass_over_long(&mut self, quote_line: Option<u64>) -> Result<(Record, Option<RecordFault>, usize, u64), Stop> {
+    fn pass_over_long(&mut self, quote_line: Option<u64>) -> Result<Scanned, Stop> {
         let record = self.record(0);
         let within = &self.buffer[self.at..self.at + RECORD_LIMIT_BYTES];
         self.line += count_line_ends(within);
