@@ -88,8 +88,8 @@ pub(crate) fn judge(path: &Path, shown: &str, format: Option<Format>) -> Result<
     if head.starts_with(PARQUET_MAGIC) || format == Some(Format::Parquet) {
         return Ok(Kind::Parquet);
     }
-    // A damaged Parquet file is told as such, but a text may have any name.
-    if has_parquet_name(path) && format.is_none() && !looks_like_csv(&head) {
+    // Told as a damaged Parquet file: what else would it be.
+    if has_parquet_name(path) && format.is_none() {
         return Ok(Kind::Parquet);
     }
     if let Some((_, what)) = OTHER_MAGICS.iter().find(|(magic, _)| head.starts_with(magic) && is_binary(magic, &head)) {
@@ -110,18 +110,6 @@ pub(crate) fn judge(path: &Path, shown: &str, format: Option<Format>) -> Result<
         return Ok(Kind::Text);
     }
     unsupported("is neither Parquet nor text".into(), "name Parquet or CSV files; --format csv if it is delimited text")
-}
-
-/// Parquet files do not start with compressed data, byte order marks or lines of text.
-fn looks_like_csv(head: &[u8]) -> bool {
-    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
-    let delimited = text.iter().any(|byte| b",;\t|".contains(byte)) && text.contains(&b'\n');
-    let readable = match std::str::from_utf8(text) {
-        Ok(_) => true,
-        // The head may end inside a character.
-        Err(error) => error.error_len().is_none(),
-    };
-    delimited && readable && !text.contains(&0)
 }
 
 /// Words of letters start texts too: `ORC` or `BZh` may be the name of a column.
@@ -156,7 +144,8 @@ mod tests {
     fn content_wins_over_the_name() {
         assert_eq!(judged("a.csv", b"PAR1....", None), Ok(Kind::Parquet));
         assert_eq!(judged("a.csv", b"PAR1....", Some(Format::Csv)), Ok(Kind::Parquet));
-        assert_eq!(judged("a.parquet", b"Time,Tag\n1,a\n", None), Ok(Kind::Text));
+        assert_eq!(judged("a.parquet", b"Time,Tag\n1,a\n", None), Ok(Kind::Parquet));
+        assert_eq!(judged("a.parquet", b"Time,Tag\n1,a\n", Some(Format::Csv)), Ok(Kind::Text));
         assert_eq!(judged("a.parquet", b"", None), Ok(Kind::Parquet));
         assert_eq!(judged("a.parquet", b"\x1f\x8b\x08garbage", None), Ok(Kind::Parquet));
         assert_eq!(judged("a.csv", b"PK\x03\x04....", None), Err(Reason::UnsupportedFormat));

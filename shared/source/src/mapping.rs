@@ -292,18 +292,13 @@ impl SourceSpec {
     pub(crate) fn bad_text_is_taken(&self, target: usize) -> bool {
         self.bad_text_to.is_some() && is_numeric(self.columns[target].column_type) && !self.needs_value(target)
     }
-    /// Source columns without which nothing can be loaded, or that the user named: by them a header is known.
-    pub(crate) fn needed_names(&self) -> Vec<&str> {
-        let mut names = Vec::new();
-        for (target, feed) in self.feeds.iter().enumerate() {
-            let Feed::Named { source, explicit } = feed else { continue };
-            if !(*explicit || target == self.time || self.series_key.contains(&target)) {
-                continue;
-            }
-            let parts = source.parts.iter().map(|part| part.name.as_str());
-            names.extend(parts);
-        }
-        names
+    /// Source columns that identify the rows, or that the user named: by them a header is known.
+    pub(crate) fn needed<'a>(&'a self) -> Vec<&'a SourceName> {
+        let needed = |(target, feed): (usize, &'a Feed)| match feed {
+            Feed::Named { source, explicit } if *explicit || target == self.time || self.series_key.contains(&target) => Some(source),
+            _ => None,
+        };
+        self.feeds.iter().enumerate().filter_map(needed).collect()
     }
     pub(crate) fn hive(&self) -> bool {
         self.hive

@@ -43,7 +43,7 @@ pub(crate) fn read_columns(bound: &BoundObject, row_groups: &[u32], targets: Opt
     }
     let reader = match &inner.content {
         Content::Text(_) if row_groups.is_empty() => Reader::Done,
-        Content::Text(_) => Reader::Text(TextReader::open(bound, wanted)?),
+        Content::Text(_) => Reader::Text(Box::new(TextReader::open(bound, wanted)?)),
         Content::Parquet(_) => Reader::Parquet(ParquetReader::open(bound, row_groups, wanted)?),
     };
     Ok(ObjectReader { reader })
@@ -56,7 +56,7 @@ pub struct ObjectReader {
 
 enum Reader {
     Parquet(ParquetReader),
-    Text(TextReader),
+    Text(Box<TextReader>),
     Done,
 }
 

@@ -5,11 +5,11 @@
 use super::decode::TextStream;
 use super::faults::{record_error, stop_error};
 use super::open::OpenText;
-use super::records::{Record, RecordFault, Records, Step};
-use crate::mapping::SourceSpec;
+use super::records::{Mark, Record, Records, Step};
+use crate::mapping::{SourceName, SourceSpec};
 use std::io::Cursor;
 use std::path::Path;
-use timelake_model::{Error, Reason, Result, SourceObject};
+use timelake_model::{Error, Kind, Reason, Result, SourceObject};
 
 /// Delimiters that are looked for, in this order.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
@@ -18,6 +18,8 @@ const HINT_LINES: u64 = 50;
 const HINT_LINE_BYTES: usize = 64 * 1024;
 /// `"sep=;"`
 const SEP_LINE_BYTES: usize = 8;
+/// Longer lines are not blank.
+const BLANK_LINE_BYTES: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dialect {
@@ -101,64 +103,76 @@ fn first_record(open: &mut OpenText, object: &SourceObject) -> Result<Option<Rec
     }
 }
 
+/// Passes over blank lines; gives the place of the first other one.
+fn first_mark(open: &mut OpenText, object: &SourceObject) -> Result<Mark> {
+    let compression = open.compression;
+    let stopped = |stop| stop_error(object, compression, &[], stop);
+    while String::from_utf8_lossy(open.records.peek_line(BLANK_LINE_BYTES).map_err(stopped)?).trim().is_empty() {
+        if !open.records.skip_line().map_err(stopped)? {
+            break;
+        }
+    }
+    Ok(open.records.mark())
+}
+
+/// The first record as each delimiter has it. `judge` gives how well it fits; the first of the best is read last.
+/// The fault of the first delimiter counts only if no other reads the record.
+fn best_delimiter(
+    open: &mut OpenText,
+    object: &SourceObject,
+    candidates: &[u8],
+    judge: impl Fn(&[String]) -> (usize, usize),
+) -> Result<Option<(u8, Record)>> {
+    let mark = first_mark(open, object)?;
+    let mut best: Option<((usize, usize), u8)> = None;
+    let mut first_error: Option<Error> = None;
+    for delimiter in candidates {
+        open.records.set_delimiter(*delimiter);
+        if !open.records.go_back(mark) {
+            break;
+        }
+        match first_record(open, object) {
+            Ok(None) => return Ok(None),
+            Ok(Some(_)) => {
+                let fits = judge(&names_of(&open.records));
+                if best.is_none_or(|(known, _)| fits > known) {
+                    best = Some((fits, *delimiter));
+                }
+            }
+            Err(error) => {
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    if let Some((_, delimiter)) = best {
+        open.records.set_delimiter(delimiter);
+        if open.records.go_back(mark) {
+            return Ok(first_record(open, object)?.map(|record| (delimiter, record)));
+        }
+    }
+    Err(first_error.unwrap_or_else(|| Error::internal(format!("{}: the first line got lost", object.shown))))
+}
+
 type Header = (u8, Vec<String>, Vec<u8>);
 
 fn header(open: &mut OpenText, object: &SourceObject, spec: &SourceSpec, candidates: &[u8]) -> Result<Option<Header>> {
-    open.records.set_delimiter(candidates[0]);
-    // Read whole by the first delimiter, so that a fault of it is told; then by each.
-    let (mut best, mut start): (Option<((usize, usize), u8)>, Option<Record>) = (None, None);
-    let needed = spec.needed_names();
-    for delimiter in candidates {
-        open.records.set_delimiter(*delimiter);
-        let record = match start {
-            None => match first_record(open, object)? {
-                Some(record) => *start.insert(record),
-                None => return Ok(None),
-            },
-            Some(first) => {
-                if !open.records.rescan(first) {
-                    continue;
-                }
-                match open.records.next() {
-                    Ok(Step::Record(record)) => record,
-                    _ => continue,
-                }
-            }
-        };
-        start = Some(record);
-        let names = names_of(&open.records);
-        let fits = (needed.iter().filter(|name| !find_name(&names, name).is_empty()).count(), names.len());
-        if best.is_none_or(|(known, _)| fits > known) {
-            best = Some((fits, *delimiter));
-        }
-    }
-    let (Some((_, delimiter)), Some(start)) = (best, start) else { return Ok(None) };
-    open.records.set_delimiter(delimiter);
-    if !open.records.rescan(start) {
-        return Err(record_error(object, &[], start.line, &RecordFault::TooLong { quote_line: Some(start.line) }));
-    }
-    let Some(record) = first_record(open, object)? else { return Ok(None) };
+    let needed = spec.needed();
+    let judge = |names: &[String]| (needed.iter().filter(|source| has_source(names, source)).count(), names.len());
+    let Some((delimiter, record)) = best_delimiter(open, object, candidates, judge)? else { return Ok(None) };
     Ok(Some((delimiter, names_of(&open.records), open.records.bytes(record).to_vec())))
 }
 
 fn without_header(open: &mut OpenText, object: &SourceObject, spec: &SourceSpec, candidates: &[u8]) -> Result<Option<Dialect>> {
     let names = &spec.text().columns;
     let first_line = open.records.line();
-    let mut delimiter = candidates[0];
-    open.records.set_delimiter(delimiter);
-    let Some(mut record) = first_record(open, object)? else { return Ok(None) };
-    for candidate in candidates {
-        open.records.set_delimiter(*candidate);
-        if !open.records.rescan(record) {
-            break;
-        }
-        let Ok(Step::Record(found)) = open.records.next() else { continue };
-        record = found;
-        if open.records.fields().len() == names.len() {
-            delimiter = *candidate;
-            break;
-        }
-    }
+    let judge = |fields: &[String]| (usize::from(fields.len() == names.len()), 0);
+    // A first record that cannot be read is a bad row like any other.
+    let delimiter = match best_delimiter(open, object, candidates, judge) {
+        Ok(None) => return Ok(None),
+        Ok(Some((delimiter, _))) => delimiter,
+        Err(error) if error.kind == Kind::Invalid => candidates[0],
+        Err(error) => return Err(error),
+    };
     Ok(Some(Dialect { delimiter, names: names.clone(), header: None, first_line }))
 }
 
@@ -185,9 +199,15 @@ pub(crate) fn find_name(names: &[String], wanted: &str) -> Vec<usize> {
     if !trimmed.is_empty() { trimmed } else { all(&|name| name.trim().to_lowercase() == folded) }
 }
 
+/// The column is there, or all that are to be joined.
+fn has_source(names: &[String], source: &SourceName) -> bool {
+    let has = |name: &str| !find_name(names, name).is_empty();
+    has(&source.whole) || source.parts.iter().all(|part| has(&part.name))
+}
+
 /// What to write so that the mapped columns are found: another line or another delimiter.
 pub(crate) fn header_hint(object: &SourceObject, spec: &SourceSpec, dialect: &Dialect) -> Option<String> {
-    let needed = spec.needed_names();
+    let needed = spec.needed();
     if needed.is_empty() || dialect.header.is_none() {
         return None;
     }
@@ -202,7 +222,7 @@ pub(crate) fn header_hint(object: &SourceObject, spec: &SourceSpec, dialect: &Di
             let mut records = Records::new(stream, *delimiter);
             let Ok(Step::Record(_)) = records.next() else { continue };
             let names = names_of(&records);
-            if needed.iter().all(|name| !find_name(&names, name).is_empty()) {
+            if needed.iter().all(|source| has_source(&names, source)) {
                 let shown = if *delimiter == b'\t' { "tab".to_string() } else { format!("'{}'", char::from(*delimiter)) };
                 let other = *delimiter != dialect.delimiter && (spec.text().delimiter.is_some() || number == dialect.first_line - 1);
                 let by = if other { format!(" --delimiter {shown}") } else { String::new() };

@@ -242,8 +242,8 @@ mod tests {
         ] {
             assert_eq!(encoding(typed).unwrap(), name);
         }
-        let error = encoding("windows-125").unwrap_err();
-        assert_eq!(error.hint.as_deref(), Some("did you mean windows-1252?"));
+        let error = encoding("shift_jiss").unwrap_err();
+        assert_eq!(error.hint.as_deref(), Some("did you mean shift_jis?"));
     }
 
     #[test]

@@ -33,10 +33,16 @@ pub(crate) struct Field {
 pub(crate) struct Record {
     start: usize,
     end: usize,
-    /// Offset in the decoded text of its start.
-    offset: u64,
     /// Where it starts, 1 = first.
     pub line: u64,
+}
+
+/// A place between records.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    /// Offset in the decoded text.
+    offset: u64,
+    line: u64,
 }
 
 /// Why a record is none.
@@ -92,6 +98,9 @@ pub(crate) struct Records {
     /// Offsets in the decoded text between which bytes are not known to be plain ASCII without NUL.
     suspect: std::ops::Range<u64>,
 }
+
+/// A record, what is wrong with it, where the next one starts in the buffer, and its lines.
+type Scanned = (Record, Option<RecordFault>, usize, u64);
 
 /// What was found at the start of a window.
 enum Scan {
@@ -206,8 +215,7 @@ impl Records {
         self.fields.len() == 1 && bytes.len() <= BLANK_LIMIT_BYTES && std::str::from_utf8(bytes).is_ok_and(|text| text.trim().is_empty())
     }
 
-    #[allow(clippy::type_complexity)]
-    fn scan(&mut self) -> Result<Option<(Record, Option<RecordFault>, usize, u64)>, Stop> {
+    fn scan(&mut self) -> Result<Option<Scanned>, Stop> {
         loop {
             let window = &self.buffer[self.at..];
             if window.is_empty() && self.ended {
@@ -243,8 +251,7 @@ impl Records {
     }
 
     /// Passes over a record that is too long, up to the first line end after the limit, without holding it.
-    #[allow(clippy::type_complexity)]
-    fn pass_over_long(&mut self, quote_line: Option<u64>) -> Result<(Record, Option<RecordFault>, usize, u64), Stop> {
+    fn pass_over_long(&mut self, quote_line: Option<u64>) -> Result<Scanned, Stop> {
         let record = self.record(0);
         let within = &self.buffer[self.at..self.at + RECORD_LIMIT_BYTES];
         self.line += count_line_ends(within);
@@ -304,14 +311,19 @@ impl Records {
     }
 
     fn record(&self, length: usize) -> Record {
-        Record { start: self.at, end: self.at + length, offset: self.base + self.at as u64, line: self.line }
+        Record { start: self.at, end: self.at + length, line: self.line }
     }
 
-    /// Goes back to a record that was just read. `false`: it is not held any more.
-    pub fn rescan(&mut self, record: Record) -> bool {
-        let Some(at) = record.offset.checked_sub(self.base) else { return false };
+    /// The place of the next record, to come back to.
+    pub fn mark(&self) -> Mark {
+        Mark { offset: self.base + self.at as u64, line: self.line }
+    }
+
+    /// Goes back. `false`: the text there is not held any more.
+    pub fn go_back(&mut self, mark: Mark) -> bool {
+        let Some(at) = mark.offset.checked_sub(self.base) else { return false };
         self.at = at as usize;
-        self.line = record.line;
+        self.line = mark.line;
         true
     }
 
@@ -341,7 +353,7 @@ impl Records {
         if self.stream.is_utf8() {
             if let Some(at) = memchr(0, bytes) {
                 let stored = self.stream.stored_offset(start + at as u64).unwrap_or_default();
-                return Some(RecordFault::Nul { stored, looks_like_utf16: looks_like_utf16(bytes) });
+                return Some(RecordFault::Nul { stored, looks_like_utf16: looks_like_utf16(bytes, record.line) });
             }
             let at = std::str::from_utf8(bytes).err()?.valid_up_to();
             let stored = self.stream.stored_offset(start + at as u64).unwrap_or_default();
@@ -384,19 +396,17 @@ fn count_line_ends(bytes: &[u8]) -> u64 {
     count
 }
 
-/// Every second byte of ASCII text in UTF-16 is NUL.
-fn looks_like_utf16(bytes: &[u8]) -> Option<&'static str> {
+/// Every second byte of ASCII text in UTF-16 is NUL. Which one says the first line only: later ones start with a half
+/// of the line end.
+fn looks_like_utf16(bytes: &[u8], line: u64) -> Option<&'static str> {
     let nuls = memchr_iter(0, bytes).count();
-    if nuls * 3 < bytes.len() {
+    if nuls * 3 < bytes.len() || nuls == bytes.len() {
         return None;
     }
     let even = bytes.iter().step_by(2).filter(|byte| **byte == 0).count();
     match (even == 0, even == nuls) {
-        (true, _) => Some("utf-16le"),
-        // A line after the first starts with the second half of the line feed.
-        (_, true) if bytes.len() > nuls => {
-            Some(if bytes.first() == Some(&0) && bytes.last() == Some(&0) { "utf-16le" } else { "utf-16be" })
-        }
+        (false, true) if line == 1 => Some("utf-16be"),
+        (true, _) | (_, true) => Some("utf-16le"),
         _ => None,
     }
 }
