@@ -319,18 +319,7 @@ pub fn reopen(inventory: &Inventory, spec: &Arc<SourceSpec>, effort: &Effort) ->
 }
 
 fn inspect(objects: &[SourceObject], spec: &Arc<SourceSpec>, effort: &Effort) -> Result<Vec<Inspection>> {
-    let inspections = timelake_source::inspect_all(objects, spec, effort.limits.threads as usize, effort.check_stop)?;
-    // A text file has no row groups: a plan over it would load nothing and say nothing.
-    if let Some(text) = inspections.iter().find(|i| i.bound.is_text()) {
-        let shown = text.info.object.shown.clone();
-        return Err(Error::invalid(
-            Reason::NotYetSupported,
-            format!("{shown}: text files have to be landed first, which is not built yet"),
-        )
-        .hint("convert it to Parquet, with times and numbers as such")
-        .at(|p| p.file = Some(shown)));
-    }
-    Ok(inspections)
+    timelake_source::inspect_all(objects, spec, effort.limits.threads as usize, effort.check_stop)
 }
 
 /// Statistics say only where a row group starts and ends. Where that is too little to bound a unit's memory,

@@ -187,7 +187,8 @@ fn scan(reading: &Reading, types: &[arrow::datatypes::DataType], source: u32, zo
         let texts = series_texts(&keys, &rows)?;
         let mut folds = times.folds.iter().peekable();
         for (row, series) in keep.set_indices().zip(texts) {
-            let fold = folds.by_ref().find(|fold| fold.row as usize >= row).filter(|fold| fold.row as usize == row);
+            while folds.next_if(|fold| (fold.row as usize) < row).is_some() {}
+            let fold = folds.next_if(|fold| fold.row as usize == row);
             let Some(series) = series else { continue };
             let number = *numbers.entry_ref(series.as_slice()).or_insert_with(|| {
                 scans.push(SeriesScan::default());
