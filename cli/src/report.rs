@@ -135,6 +135,15 @@ fn overview(m: &RunManifest, rows_of_run: u64) -> Fields {
         "source",
         format!("{}, {}, {}{pruned}", counted(m.source.files, "file"), size(m.source.bytes), counted(m.source.row_groups, "row group")),
     );
+    if m.source.landed_bytes > 0 {
+        fields.add("landed", format!("read once in order, sorted into {} of temporary files", size(m.source.landed_bytes)));
+    }
+    for hour in &m.repeated_hours {
+        fields.add(
+            "repeated hour",
+            format!("{} {}: both passes told apart for {}", hour.local, hour.zone, format_args!("{} series", number(hour.series))),
+        );
+    }
     let sizes = match m.written.files {
         0 => String::new(),
         1 => format!(", {}", size(m.written.bytes)),

@@ -1,17 +1,17 @@
 //! The run manifest of a job, from the ledger, the plan and the receipts.
 
 use crate::rounds::latest_units;
-use crate::store::{StoredPlan, load_plan};
+use crate::store::{StoredPlan, load_land_plan, load_plan};
 use crate::validate::totals;
 use crate::write::{merge_errors, partitions};
 use crate::{Engine, land};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use timelake_model::ids::{branch_name, published_tag};
 use timelake_model::ledger::{JobRecord, UnitRecord, UnitState};
-use timelake_model::manifest::{GroupSummary, PlanSummary, RunManifest, SourceSummary, WrittenSummary};
+use timelake_model::manifest::{GroupSummary, PlanSummary, RepeatedHour, RunManifest, SourceSummary, WrittenSummary};
 use timelake_model::receipt::RowErrors;
 use timelake_model::time::Window;
-use timelake_model::{Counts, Reason, Result, TimestampUs, UnitReceipt};
+use timelake_model::{Counts, LandPlan, Reason, Result, TimestampUs, UnitReceipt};
 
 /// Makes the manifest as things stand. `published` says whether the job moved `main`; a run that finds the
 /// job published before sets `already_published` itself.
@@ -46,6 +46,8 @@ pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
     let receipts: Vec<UnitReceipt> = units.into_iter().filter_map(|u| u.receipt?.into_written()).collect();
     // Before there is a plan, what landing found is all there is to tell.
     let landed = if stored.is_none() { land::finished(engine, job).await? } else { vec![] };
+    let is_landed = stored.as_ref().is_none_or(|s| s.inventory.landed.is_some());
+    let land_plan = if is_landed { load_land_plan(engine, &job.job, job.generation).await.unwrap_or(None) } else { None };
     let committed = groups.iter().any(|g| g.committed);
     let counts = stored.as_ref().map_or_else(|| land::totals(&landed), |s| totals(s, &receipts));
     let earlier = stored.as_ref().and_then(|s| s.inventory.landed.as_ref()).map_or_else(|| land::errors(&landed), |l| l.errors.clone());
@@ -71,7 +73,8 @@ pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
         window: stored.as_ref().map_or(job.window, |s| s.plan.window),
         time_range,
         as_of: job.as_of,
-        source: stored.as_ref().map(source).unwrap_or_default(),
+        repeated_hours: land_plan.as_ref().map(|plan| repeated_hours(plan, job)).unwrap_or_default(),
+        source: stored.as_ref().map(source).or_else(|| land_plan.as_ref().map(source_to_land)).unwrap_or_default(),
         written: written(&receipts),
         plan: stored.as_ref().map(plan).unwrap_or_default(),
         groups: summaries,
@@ -108,6 +111,22 @@ fn source(stored: &StoredPlan) -> SourceSummary {
         row_groups: objects.iter().map(|o| o.row_groups.len() as u64).sum(),
         row_groups_pruned: stored.plan.pruned.len() as u64,
     }
+}
+
+fn source_to_land(plan: &LandPlan) -> SourceSummary {
+    let sources = plan.inventory.sources();
+    SourceSummary { files: sources.len() as u64, bytes: sources.iter().map(|o| o.size).sum(), ..Default::default() }
+}
+
+/// Each repeated hour once, with the series that its order told apart.
+fn repeated_hours(plan: &LandPlan, job: &JobRecord) -> Vec<RepeatedHour> {
+    let mut series: BTreeMap<i64, BTreeSet<&Vec<String>>> = BTreeMap::new();
+    for fold in &plan.folds {
+        series.entry(fold.fold_us).or_default().insert(&fold.series);
+    }
+    let local = |us: i64| TimestampUs(us).short().trim_end_matches('Z').to_string();
+    let zone = job.request.rows.tz.clone().unwrap_or_default();
+    series.into_iter().map(|(us, of)| RepeatedHour { local: local(us), zone: zone.clone(), series: of.len() as u64 }).collect()
 }
 
 fn plan(stored: &StoredPlan) -> PlanSummary {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use timelake_engine::ports::{Clock, EndOutcome, JobStore, UnitEnd};
 use timelake_model::ledger::{CounterRecord, GroupRecord, JobRecord, Phase, PlanRecord, RoundKey, UnitRecord, UnitState};
-use timelake_model::{AttemptId, Error, GroupName, JobId, Reason, Result};
+use timelake_model::{AttemptId, Error, GroupName, JobId, Reason, Receipt, Result, UnitReceipt};
 
 /// Jobs and the unit queue of an embedded lake. Any number of processes may have the same file open.
 pub struct SqliteLedger {
@@ -434,7 +434,28 @@ fn unit_from(row: &Row, key: RoundKey) -> Result<UnitRecord, Fault> {
         attempts: from_json(&row.get::<_, String>("attempts")?)?,
         rows: row.get("rows")?,
         bytes: row.get("bytes")?,
-        receipt: text_of("receipt")?.map(|json| from_json(&json)).transpose()?,
+        receipt: text_of("receipt")?.map(|json| receipt_from(&json)).transpose()?,
         error: text_of("error")?.map(|json| from_json(&json)).transpose()?,
     })
+}
+
+/// Ledgers of the first version had only one kind of receipt, and did not name it.
+fn receipt_from(json: &str) -> Result<Receipt, Fault> {
+    from_json(json).or_else(|named| from_json::<UnitReceipt>(json).map(Receipt::Write).map_err(|_| named))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receipts_of_the_first_version_still_load() {
+        let old = r#"{"unit":3,"round":0,"attempt":"a1","base_snapshot":7,"counts":{"rows_read":2,"rows_written":2},"files":[],"manifests":[],
+            "taken":[],"left":[],"errors":[],"warnings":[],"time":null,"column_sums":{},"key_hash":18446744073709551615}"#;
+        let Ok(Receipt::Write(receipt)) = receipt_from(old) else { panic!("not read as a receipt of a written unit") };
+        assert_eq!((receipt.unit, receipt.key_hash, receipt.bad_rows), (3, u64::MAX, 0));
+        let new = to_json(&Receipt::Write(receipt.clone())).unwrap_or_default();
+        assert!(receipt_from(&new).is_ok_and(|again| again == Receipt::Write(receipt)));
+        assert!(receipt_from("{}").is_err());
+    }
 }

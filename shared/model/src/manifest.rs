@@ -25,6 +25,9 @@ pub struct RunManifest {
     pub counts: Counts,
     /// Column to the files that lack it.
     pub files_missing_column: BTreeMap<String, Vec<String>>,
+    /// Under `--ambiguous infer`: the hours that the clock repeats, and for how many series their order told the passes apart.
+    #[serde(default)]
+    pub repeated_hours: Vec<RepeatedHour>,
     /// Changed ranges whose rollups are stale.
     pub rollup_ranges: Vec<Window>,
     pub warnings: Vec<String>,
@@ -47,6 +50,14 @@ pub struct RunManifest {
     /// Where the time of this run went.
     pub steps: Vec<StepTime>,
     pub peak_memory_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepeatedHour {
+    /// First local time that the clock shows twice, `2024-10-27T02:00:00`.
+    pub local: String,
+    pub zone: String,
+    pub series: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// What a finished attempt produced, whatever the phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(rename_all = "snake_case")]
 pub enum Receipt {
     Write(UnitReceipt),
     Land(LandReceipt),

@@ -92,8 +92,8 @@ impl CellFault {
                 "say whose wall clock it is: --tz Europe/Berlin or --tz UTC".to_string(),
             ),
             Reason::AmbiguousLocalTime => (
-                format!("{value} happens twice in {zone} ({})", self.candidates.join(" or ")),
-                "choose one with --ambiguous earlier or --ambiguous later".to_string(),
+                format!("{value} happens twice in {zone}"),
+                "--ambiguous infer tells them apart by the order of each series; earlier or later takes one for all".to_string(),
             ),
             Reason::NonexistentLocalTime => (
                 format!("{value} does not exist in {zone}, the clock skips it"),

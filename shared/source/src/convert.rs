@@ -19,8 +19,8 @@ mod time_texts;
 mod times;
 mod why;
 
-use crate::cell::CellFault;
 use crate::batch::ConvertedColumn;
+use crate::cell::CellFault;
 use crate::zone::{Zone, ZoneConverter};
 use arrow::array::{Array, ArrayRef, AsArray, DictionaryArray, Int32Array, UInt32Array, new_null_array};
 use arrow::compute::{cast, take};
@@ -60,8 +60,13 @@ impl FoldRow {
     /// The fault of a row whose series does not tell which of the two times it is.
     pub fn unclear(&self) -> CellFault {
         let mut fault = CellFault::new(self.row as usize, timelake_model::Reason::AmbiguousLocalTime, Some(self.value.clone()));
-        let short = |us| timelake_model::TimestampUs(us).short();
-        fault.candidates = vec![short(self.earlier_us), short(self.later_us)];
+        let text = |us| timelake_model::TimestampUs(us).to_string();
+        fault.candidates = vec![text(self.earlier_us), text(self.later_us)];
+        fault.hint = Some(
+            "the order of its series does not show which: the clock must go back exactly once in the repeated hour; \
+             choose one with --ambiguous earlier or later, or load that hour from a source with offsets"
+                .into(),
+        );
         fault
     }
 }

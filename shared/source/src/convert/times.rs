@@ -273,7 +273,7 @@ fn by_policy(
         (LocalTime::Ambiguous { later, .. }, Ambiguous::Later, _) => Ok(later),
         (LocalTime::Ambiguous { earlier, later }, Ambiguous::Error | Ambiguous::Infer, _) => {
             let mut fault = CellFault::new(row, Reason::AmbiguousLocalTime, Some(value()));
-            fault.candidates = vec![TimestampUs(earlier).short(), TimestampUs(later).short()];
+            fault.candidates = vec![TimestampUs(earlier).to_string(), TimestampUs(later).to_string()];
             Err(fault)
         }
         (LocalTime::Nonexistent { shifted }, _, policy) => {
