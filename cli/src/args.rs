@@ -162,7 +162,7 @@ pub struct LoadArgs {
     pub hive: bool,
 
     /// Field separator: one character, or \t [default: a sep= line, else what fits the header]
-    #[arg(long, value_name = "CHAR", help_heading = "Text files")]
+    #[arg(long, value_name = "CHAR", allow_hyphen_values = true, help_heading = "Text files")]
     pub delimiter: Option<String>,
     /// Decimal separator of numbers [default: .]
     #[arg(long, value_name = "CHAR", help_heading = "Text files")]
@@ -193,7 +193,7 @@ pub struct LoadArgs {
     pub columns: Vec<String>,
 
     /// Zone of times without an offset: an IANA name (Europe/Berlin) or a fixed offset (+01:00)
-    #[arg(long, value_name = "ZONE", help_heading = "Times")]
+    #[arg(long, value_name = "ZONE", allow_hyphen_values = true, help_heading = "Times")]
     pub tz: Option<String>,
     /// Unit of times that are plain numbers
     #[arg(long, value_name = "UNIT", value_parser = choice::<TimeUnit>(&["s", "ms", "us", "ns"]), help_heading = "Times")]
@@ -208,16 +208,16 @@ pub struct LoadArgs {
     #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<Nonexistent>(&["error", "skip", "shift"]), help_heading = "Times")]
     pub nonexistent: Nonexistent,
     /// First time to load; earlier rows are counted as outside range
-    #[arg(long, value_name = "TIME", help_heading = "Times")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Times")]
     pub start: Option<String>,
     /// First time not to load any more
-    #[arg(long, value_name = "TIME", help_heading = "Times")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Times")]
     pub end: Option<String>,
     /// Earliest believable time [default: 1970-01-02]
-    #[arg(long, value_name = "TIME", help_heading = "Times")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Times")]
     pub min_ts: Option<String>,
     /// First unbelievable time [default: a day after the job was made]
-    #[arg(long, value_name = "TIME", help_heading = "Times")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Times")]
     pub max_ts: Option<String>,
     /// Rows with unbelievable times
     #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<OnOutOfRange>(&["error", "skip"]), help_heading = "Times")]

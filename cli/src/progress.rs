@@ -34,6 +34,8 @@ struct Shared {
     rows: [AtomicU64; Step::ALL.len()],
     /// Rows read from the source by this run, whatever the number of rounds.
     rows_read: AtomicU64,
+    /// This run landed its source.
+    landed: AtomicBool,
     /// A step that ends now is cut off: what it has gone through is not what is kept.
     stopping: AtomicBool,
 }
@@ -54,6 +56,7 @@ impl Console {
             running: Mutex::new(None),
             rows: Default::default(),
             rows_read: AtomicU64::new(0),
+            landed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         });
         let alive = (style == Style::Lines).then(|| {
@@ -118,11 +121,25 @@ impl Progress for Console {
 
     fn advance(&self, step: Step, rows: u64) {
         self.shared.counter(step).fetch_add(rows, Ordering::Relaxed);
-        if step == Step::Write {
+        // A landed source is read from the user's files once; runs are ours.
+        self.shared.landed.fetch_or(step == Step::Land, Ordering::Relaxed);
+        if step == Step::Land || (step == Step::Write && !self.shared.landed.load(Ordering::Relaxed)) {
             self.shared.rows_read.fetch_add(rows, Ordering::Relaxed);
         }
         if self.style == Style::Bar {
             self.bar.inc(rows);
+        }
+    }
+
+    fn expect(&self, step: Step, rows: u64) {
+        if let Some(running) = self.shared.lock().as_mut().filter(|running| running.step == step) {
+            let first = running.rows_total.replace(rows).is_none();
+            if self.style == Style::Bar {
+                if first {
+                    self.bar.set_style(bar_style(true));
+                }
+                self.bar.set_length(rows);
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use crate::progress::{Progress, Step, StopFlag};
 use crate::store::{RoundBase, StoredPlan, load_base};
 use crate::write::{Reading, UnitTask, write_unit};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use timelake_model::inventory::SourceObject;
@@ -85,6 +85,10 @@ pub struct Landing<'a> {
     pub buffer_bytes: usize,
     folds: Folds,
     doomed: AtomicBool,
+    /// Bytes of the splits that are landed in this run; rows and bytes so far.
+    source_bytes: u64,
+    rows: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl<'a> Landing<'a> {
@@ -94,8 +98,20 @@ impl<'a> Landing<'a> {
         spec: &'a Arc<SourceSpec>,
         bound: &'a [BoundObject],
         buffer_bytes: usize,
+        source_bytes: u64,
     ) -> Self {
-        Landing { workers, plan, spec, bound, buffer_bytes, folds: Folds::new(&plan.folds), doomed: AtomicBool::new(false) }
+        Landing {
+            workers,
+            plan,
+            spec,
+            bound,
+            buffer_bytes,
+            folds: Folds::new(&plan.folds),
+            doomed: AtomicBool::new(false),
+            source_bytes,
+            rows: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
     }
 }
 
@@ -209,7 +225,15 @@ impl Attempts for Landing<'_> {
         let Workers { engine, job, progress, stop, .. } = self.workers;
         let table = runtime.block_on(engine.catalog.load(&table_ident(&job.table)?))?;
         let check_stop = || stop.check();
-        let advance = |rows: u64| progress.advance(Step::Land, rows);
+        let landed = |rows: u64, bytes: u64| {
+            let rows_so_far = self.rows.fetch_add(rows, Ordering::Relaxed) + rows;
+            let bytes_so_far = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            progress.advance(Step::Land, rows);
+            if bytes_so_far > 0 {
+                let all = u128::from(rows_so_far) * u128::from(self.source_bytes) / u128::from(bytes_so_far);
+                progress.expect(Step::Land, u64::try_from(all).unwrap_or(u64::MAX));
+            }
+        };
         let stat = |path: &str| {
             let found = runtime.block_on(engine.objects.stat(path))?;
             let shown = found.uri.clone();
@@ -223,7 +247,7 @@ impl Attempts for Landing<'_> {
                 bound: self.bound,
                 folds: Some(&self.folds),
                 check_stop: &check_stop,
-                advance: &advance,
+                advance: &|_| {},
             },
             plan: self.plan,
             unit,
@@ -234,6 +258,7 @@ impl Attempts for Landing<'_> {
             buffer_bytes: self.buffer_bytes,
             doomed: &self.doomed,
             runtime,
+            landed: &landed,
             stat: &stat,
         };
         let receipt = land::land(&task)?;

@@ -241,7 +241,8 @@ impl<'a> Runner<'a> {
             };
             let workers = Workers::new(engine, job, self.progress, self.stop);
             let buffer = effort.limits.buffer_bytes() as usize;
-            let landing = Landing::new(&workers, &plan, spec, &bound, buffer);
+            let bytes = pending.iter().filter_map(|i| plan.inventory.objects.get(*i as usize)).map(|o| o.object.size).sum();
+            let landing = Landing::new(&workers, &plan, spec, &bound, buffer, bytes);
             let count = (effort.limits.threads as usize).min(pending.len());
             self.timed(Step::Land, None, async { run_workers(&workers, &landing, count) }).await?;
         }

@@ -36,6 +36,8 @@ pub struct SourceBatch {
     pub bad_records: Vec<BadRecord>,
     /// Header lines met again, which are no rows.
     pub repeated_headers: u64,
+    /// Bytes of the file that were read for it, about: how far reading is.
+    pub source_bytes: u64,
     pub(crate) bound: BoundObject,
     pub(crate) zone: Option<Arc<Mutex<ZoneConverter>>>,
 }

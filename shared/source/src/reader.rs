@@ -192,6 +192,7 @@ impl OpenRowGroup {
             lines: None,
             bad_records: Vec::new(),
             repeated_headers: 0,
+            source_bytes: share(inner.object.size, rows, inner.parquet()?.metadata.file_metadata().num_rows()),
             bound: bound.clone(),
             zone: zone.clone(),
         };
@@ -199,6 +200,12 @@ impl OpenRowGroup {
         self.remaining -= rows;
         Ok(batch)
     }
+}
+
+/// The part of a file's bytes that some of its rows are, were they all of one size.
+fn share(bytes: u64, rows: usize, all_rows: i64) -> u64 {
+    let part = u128::from(bytes) * rows as u128 / all_rows.max(1) as u128;
+    u64::try_from(part).unwrap_or(bytes)
 }
 
 /// Adds the row and the value of the first text that is not UTF-8, by reading the column as bytes.

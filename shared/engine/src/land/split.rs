@@ -38,6 +38,8 @@ pub struct LandTask<'a> {
     /// Set once any split has a row that stops the job: the others need not write runs any more.
     pub doomed: &'a AtomicBool,
     pub runtime: &'a Handle,
+    /// Told after each batch: its rows, and the bytes of the source they are from.
+    pub landed: &'a (dyn Fn(u64, u64) + Sync),
     /// Size and fingerprint of a written run.
     pub stat: &'a (dyn Fn(&str) -> Result<SourceObject> + Sync),
 }
@@ -77,7 +79,7 @@ pub fn land(task: &LandTask) -> Result<LandReceipt> {
         };
         parsed += batch.rows() as u64 + batch.bad_records.len() as u64;
         gatherer.batch(task.unit, &mut batch, true, &mut rows)?;
-        (task.reading.advance)(batch.rows() as u64);
+        (task.landed)(batch.rows() as u64, batch.source_bytes);
         rejected.write(&mut gatherer.out.rejected)?;
         if gatherer.out.errors.any_fatal() {
             task.doomed.store(true, Ordering::Relaxed);

@@ -7,7 +7,9 @@ use super::records::Records;
 use crate::listing::verify_pin;
 use encoding_rs::Encoding;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read, Take};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use timelake_model::{Error, Reason, Result, SourceObject};
 
 /// The delimiter until one is found.
@@ -16,6 +18,21 @@ const FIRST_DELIMITER: u8 = b',';
 pub(crate) struct OpenText {
     pub records: Records,
     pub compression: Compression,
+    /// Bytes of the file read so far.
+    read: Arc<AtomicU64>,
+}
+
+struct Counted {
+    file: Take<File>,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.read.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
 }
 
 impl OpenText {
@@ -28,9 +45,14 @@ impl OpenText {
                 .at(|place| place.file = Some(object.shown.clone()))
         })?;
         // Bytes appended while it is read are of another version.
-        let raw = Box::new(file.take(object.size));
+        let read = Arc::new(AtomicU64::new(0));
+        let raw = Box::new(Counted { file: file.take(object.size), read: read.clone() });
         let (content, compression) = decompressed(raw).map_err(|error| read_error(object, Compression::None, 1, &error))?;
         let stream = TextStream::open(content, encoding, &object.shown)?;
-        Ok(OpenText { records: Records::new(stream, FIRST_DELIMITER), compression })
+        Ok(OpenText { records: Records::new(stream, FIRST_DELIMITER), compression, read })
+    }
+
+    pub fn bytes_read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
     }
 }

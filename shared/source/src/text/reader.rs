@@ -32,6 +32,8 @@ pub(crate) struct TextReader {
     nulls: Vec<Vec<u8>>,
     /// Good rows given so far.
     rows: u64,
+    /// Bytes of the file that batches so far are from.
+    bytes: u64,
     /// Told once the batch before it is given.
     held: Option<Error>,
     zone: Option<Arc<Mutex<ZoneConverter>>>,
@@ -60,6 +62,7 @@ impl TextReader {
             wanted,
             nulls: spec.text().nulls.iter().map(|text| text.as_bytes().to_vec()).collect(),
             rows: 0,
+            bytes: 0,
             held: None,
             zone: spec.zone().map(|zone| Arc::new(Mutex::new(ZoneConverter::new(zone)))),
         })
@@ -96,6 +99,7 @@ impl TextReader {
                 }
             }
         }
+        let read = open.bytes_read();
         if ended {
             self.open = None;
             verify_pin(object)?;
@@ -106,10 +110,12 @@ impl TextReader {
                 None => Ok(None),
             };
         }
-        self.finish(growing).map(Some)
+        let source_bytes = read - self.bytes;
+        self.bytes = read;
+        self.finish(growing, source_bytes).map(Some)
     }
 
-    fn finish(&mut self, growing: Growing) -> Result<SourceBatch> {
+    fn finish(&mut self, growing: Growing, source_bytes: u64) -> Result<SourceBatch> {
         let (mut arrays, mut nulled) = (Vec::new(), Vec::new());
         for column in growing.columns {
             let (array, rows) = column.map(TextColumn::finish).transpose()?.unzip();
@@ -128,6 +134,7 @@ impl TextReader {
             lines: Some(growing.lines),
             bad_records: growing.bad_records,
             repeated_headers: growing.repeated_headers,
+            source_bytes,
             bound: self.bound.clone(),
             zone: self.zone.clone(),
         })
