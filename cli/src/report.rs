@@ -2,7 +2,8 @@
 //! the row counts stand as a sum that can be checked by eye.
 
 use crate::output::{
-    Align, Fields, Grid, Layout, Paint, counted, duration, instant, left, minute, number, padded, rate, right, size, window, wrapped,
+    Align, Fields, Grid, Layout, Paint, counted, duration, instant, left, minute, number, padded, rate, right, shortened, size, window,
+    wrapped,
 };
 use crate::{command_text, error_text};
 use timelake_local::needs_new_plan;
@@ -367,7 +368,9 @@ pub fn next(state: State, job: &JobId, error: Option<&Error>, again: &Again) -> 
 }
 
 /// No command removes them yet, and nothing shall say that they are gone.
-const FILES_STAY: &str = "(files it had written stay on disk; no table refers to them)";
+const FILES_STAY: &str = "(files it may have written stay on disk; no table refers to them)";
+/// Of a place with its value, in a list of places.
+const LONGEST_PLACE_CHARS: usize = 60;
 
 /// Exit code of a run that gave a manifest: HOLD and REJECTED are no success.
 pub fn exit_code(m: &RunManifest) -> u8 {
@@ -390,8 +393,9 @@ pub fn standing_error(m: &RunManifest, layout: Layout) -> Option<String> {
         .take(MOST_LINES)
     {
         let column = other.first.place.column.as_ref().map_or(String::new(), |column| format!(" in column {column}"));
-        let first = other.places.first().map_or(String::new(), |place| format!(", first at {place}"));
-        out.push_str(&format!("also: {} {}{column}{first}\n", counted(other.count, "row"), other.first.reason));
+        let shown: Vec<String> = other.places.iter().map(|place| shortened(place, LONGEST_PLACE_CHARS)).collect();
+        let places = if shown.is_empty() { String::new() } else { format!(", first at {}", shown.join(", ")) };
+        out.push_str(&format!("also: {} {}{column}{places}\n", counted(other.count, "row"), other.first.reason));
     }
     Some(out)
 }

@@ -183,8 +183,9 @@ fn warnings(stored: Option<&StoredPlan>, receipts: &[UnitReceipt], counts: &Coun
     for error in errors.iter().filter(|e| e.skipped) {
         let column = error.first.place.column.as_ref().map_or(String::new(), |c| format!(" in {c}"));
         out.push(format!(
-            "{} rows left out: {}{column}, first {}",
+            "{} row{} left out: {}{column}, first {}",
             error.count,
+            if error.count == 1 { "" } else { "s" },
             error.first.reason,
             error.places.first().map_or("", String::as_str)
         ));

@@ -140,7 +140,12 @@ impl Lake {
         let Ok(Some(record)) = self.engine.jobs.job(job).await else { return Err(error) };
         let Ok(kept) = report::manifest(&self.engine, &record).await else { return Err(error) };
         let (units, done) = kept.groups.iter().fold((0, 0), |(units, done), g| (units + g.units, done + g.units_done));
+        let splits = land::units(&self.engine, &record).await.unwrap_or_default();
         let message = match units {
+            0 if !splits.is_empty() => {
+                let landed = splits.iter().filter(|u| u.state == UnitState::Done).count();
+                format!("job {job} stopped as asked; {landed} of {} files of the source are landed and kept", splits.len())
+            }
             0 => format!("job {job} stopped as asked, before anything was written"),
             _ => format!(
                 "job {job} stopped as asked; {done} of {units} units are kept, with {} rows written",

@@ -145,6 +145,10 @@ impl<'a> Runner<'a> {
             }
             Err(e) => {
                 self.give_up_planning(&job, &e).await?;
+                let now = engine.jobs.job(&job.job).await?;
+                if now.is_some_and(|now| now.state.is_final()) {
+                    landing::remove_runs(engine, &job).await?;
+                }
                 return Err(e);
             }
         };

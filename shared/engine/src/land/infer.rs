@@ -6,8 +6,7 @@
 //! Two readings at the same local time, and no others in the hour, are one of each pass (hourly data).
 //! Must never guess: where the order does not tell, the rows are errors.
 
-use super::series_texts;
-use crate::write::{Reading, UnitRows};
+use crate::write::{Reading, UnitRows, cell_text};
 use arrow::buffer::BooleanBuffer;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
@@ -15,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use timelake_model::land::SeriesFold;
 use timelake_model::{Error, Kind, Result};
-use timelake_source::{FoldRow, LocalTime, Zone, ZoneConverter};
+use timelake_source::{ConvertedColumn, FoldRow, LocalTime, SourceBatch, Zone, ZoneConverter};
 
 /// Source object and place of a row.
 type At = (u32, u64);
@@ -166,10 +165,9 @@ fn second_pass(rows: &[(i64, At)], descending: bool) -> Option<At> {
 
 fn scan(reading: &Reading, types: &[arrow::datatypes::DataType], source: u32, zone: &Zone) -> Result<FileScan> {
     let bound = reading.bound.get(source as usize).ok_or_else(|| Error::internal(format!("no source {source}")))?;
-    let rows = UnitRows::new(&reading.inventory.table, types)?;
+    // Only its keys are used: series are small numbers here, their texts are made once.
+    let mut rows = UnitRows::new(&reading.inventory.table, types)?;
     let mut starts = FoldStarts { zone: ZoneConverter::new(zone), last: None };
-    // Series as small numbers; their texts once.
-    let mut numbers: HashMap<Vec<String>, usize> = HashMap::new();
     let mut scans: Vec<SeriesScan> = Vec::new();
     for batch in timelake_source::read(bound, &bound.all_row_groups())? {
         (reading.check_stop)()?;
@@ -182,34 +180,44 @@ fn scan(reading: &Reading, types: &[arrow::datatypes::DataType], source: u32, zo
         let times = batch.times()?;
         let mut usable = vec![true; batch.rows()];
         times.faults.iter().for_each(|fault| usable[fault.row as usize] = false);
-        let keep: BooleanBuffer = usable.iter().copied().collect();
-        let keys = rows.key_columns.iter().map(|c| Ok((*c, batch.column(*c, Some(&keep))?))).collect::<Result<Vec<_>>>()?;
-        let texts = series_texts(&keys, &rows)?;
+        let mut keep: BooleanBuffer = usable.iter().copied().collect();
+        let mut keys = key_arrays(&mut batch, &keep, &rows)?;
+        if keys.iter().any(|column| !column.faults.is_empty()) {
+            let kept: Vec<usize> = keep.set_indices().collect();
+            keys.iter().flat_map(|column| &column.faults).for_each(|fault| usable[kept[fault.row as usize]] = false);
+            keep = usable.iter().copied().collect();
+            keys = key_arrays(&mut batch, &keep, &rows)?;
+        }
+        let mut codes: Vec<Vec<u32>> = vec![Vec::new(); keys.len()];
+        for ((key, column), codes) in rows.keys.iter_mut().zip(&keys).zip(&mut codes) {
+            key.intern(&column.array, codes)?;
+        }
+        let series = rows.series.intern(&codes);
         let mut folds = times.folds.iter().peekable();
-        for (row, series) in keep.set_indices().zip(texts) {
+        for (row, series) in keep.set_indices().zip(series.iter()) {
             while folds.next_if(|fold| (fold.row as usize) < row).is_some() {}
-            let fold = folds.next_if(|fold| fold.row as usize == row);
-            let Some(series) = series else { continue };
-            let number = *numbers.entry_ref(series.as_slice()).or_insert_with(|| {
-                scans.push(SeriesScan::default());
-                scans.len() - 1
-            });
-            let at = (source, batch.position(row).number());
-            let fold = match fold {
-                Some(fold) => Some((starts.start(fold)?, fold.local_us, at)),
+            let fold = match folds.next_if(|fold| fold.row as usize == row) {
+                Some(fold) => Some((starts.start(fold)?, fold.local_us, (source, batch.position(row).number()))),
                 None => None,
             };
-            scans[number].push(times.us[row], fold);
+            let series = *series as usize;
+            if scans.len() <= series {
+                scans.resize_with(series + 1, SeriesScan::default);
+            }
+            scans[series].push(times.us[row], fold);
         }
     }
+    let values = rows.keys.iter().map(|key| key.values()).collect::<Result<Vec<_>>>()?;
     let mut out = FileScan::new();
-    let mut scans: Vec<Option<SeriesScan>> = scans.into_iter().map(Some).collect();
-    for (series, number) in numbers {
-        if let Some(scan) = scans[number].take() {
-            out.insert(series, scan);
-        }
+    for (code, scan) in scans.into_iter().enumerate() {
+        let texts = rows.series.parts(code as u32).into_iter().map(|(column, value)| cell_text(&values[column], value as usize));
+        out.insert(texts.collect::<Result<Vec<_>>>()?, scan);
     }
     Ok(out)
+}
+
+fn key_arrays(batch: &mut SourceBatch, keep: &BooleanBuffer, rows: &UnitRows) -> Result<Vec<ConvertedColumn>> {
+    rows.key_columns.iter().map(|c| batch.column(*c, Some(keep))).collect()
 }
 
 /// Names a repeated hour by the first local time of it.
