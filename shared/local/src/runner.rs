@@ -70,12 +70,7 @@ impl<'a> Runner<'a> {
             landing::remove_runs(self.engine, &job).await?;
         }
         if job.state == State::Cancelled {
-            return Err(Error::conflict(
-                Reason::Cancelled,
-                format!("job {} was cancelled while it ran; nothing of it is published", job.job),
-            )
-            .hint("run its command again to start over")
-            .at(|p| p.job = Some(job.job.to_string())));
+            return Err(cancelled(&job));
         }
         let mut manifest = report::manifest(self.engine, &job).await?;
         manifest.steps = self.steps;
@@ -249,6 +244,14 @@ impl<'a> Runner<'a> {
             let landing = Landing::new(&workers, &plan, spec, &bound, buffer, bytes);
             let count = (effort.limits.threads as usize).min(pending.len());
             self.timed(Step::Land, None, async { run_workers(&workers, &landing, count) }).await?;
+        }
+        // Another process may have cancelled it meanwhile: then splits are left, and none of them is waited for.
+        let now = engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal("the job is gone from the ledger"))?;
+        if now.generation != job.generation {
+            return Err(cancelled(job));
+        }
+        if now.state.is_final() {
+            return Ok(None);
         }
         let receipts = land::receipts(engine, job, &plan).await?;
         landing::list_rejected(engine, job, &receipts).await?;
@@ -506,4 +509,10 @@ fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kb| kb * 1024)
+}
+
+fn cancelled(job: &JobRecord) -> Error {
+    Error::conflict(Reason::Cancelled, format!("job {} was cancelled while it ran; nothing of it is published", job.job))
+        .hint("run its command again to start over")
+        .at(|p| p.job = Some(job.job.to_string()))
 }

@@ -2,6 +2,8 @@
 
 mod cases;
 mod contract;
+mod hostile;
+mod landing;
 mod layout;
 mod mistakes;
 mod model;
@@ -10,4 +12,9 @@ mod readers;
 mod repeat;
 mod samples;
 mod sensors;
+mod splitting;
+mod text;
+mod text_samples;
+mod text_times;
 mod values;
+mod variants;

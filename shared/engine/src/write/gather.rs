@@ -17,9 +17,12 @@ use std::sync::Arc;
 use timelake_model::inventory::Inventory;
 use timelake_model::plan::WorkUnit;
 use timelake_model::receipt::RowGroupRows;
-use timelake_model::request::{OnBadRow, OnOutOfRange, RowOptions};
-use timelake_model::{Counts, Error, Reason, Result, TimestampUs};
+use timelake_model::request::{OnBadRow, OnOutOfRange, RowOptions, TimeUnit};
+use timelake_model::{Counts, Error, Reason, Result, TimestampUs, Window};
 use timelake_source::{BoundObject, CellFault, ConvertedColumn, Position, SourceBatch, SourceSpec, TimeColumn};
+
+/// Numbers below this are no times of our days in whatever unit: they need not be explained by another one.
+const START_OF_2000_US: i64 = 946_684_800_000_000;
 
 /// What reading needs to know, besides the unit.
 pub struct Reading<'a> {
@@ -374,9 +377,13 @@ impl<'a> Gatherer<'a> {
     fn out_of_times(&mut self, at: &At, batch: &SourceBatch, row: usize, us: i64) {
         let times = self.reading.inventory.times;
         let skipped = self.reading.options.on_out_of_range == OnOutOfRange::Skip;
+        let unit = self.reading.options.ts_unit.and_then(|given| other_unit(given, us, &times));
         self.note_time(Reason::TimestampOutOfRange, at, batch, (row, us), skipped, |place| {
-            Error::invalid(Reason::TimestampOutOfRange, format!("{place} is outside {times}"))
-                .hint("a clock was wrong, or widen --min-ts, --max-ts; --on-out-of-range skip leaves such rows out")
+            let hint = "a clock was wrong, or widen --min-ts, --max-ts; --on-out-of-range skip leaves such rows out";
+            Error::invalid(Reason::TimestampOutOfRange, format!("{place} is outside {times}")).hint(match unit {
+                Some(unit) => format!("it would be a time with --ts-unit {unit}; else {hint}"),
+                None => hint.to_string(),
+            })
         });
     }
 
@@ -500,4 +507,19 @@ fn without(kept: Option<&BooleanBuffer>, len: usize, bad: &[usize]) -> BooleanBu
         bits.set_bit(*row, false);
     }
     bits.finish()
+}
+
+/// The unit in which a number that was read in another one is a time of our days.
+fn other_unit(given: TimeUnit, us: i64, times: &Window) -> Option<&'static str> {
+    let nanos = |unit: TimeUnit| match unit {
+        TimeUnit::Seconds => 1_000_000_000_i128,
+        TimeUnit::Millis => 1_000_000,
+        TimeUnit::Micros => 1_000,
+        TimeUnit::Nanos => 1,
+    };
+    let units = [(TimeUnit::Seconds, "s"), (TimeUnit::Millis, "ms"), (TimeUnit::Micros, "us"), (TimeUnit::Nanos, "ns")];
+    units.into_iter().filter(|(unit, _)| *unit != given).find_map(|(unit, name)| {
+        let read = i64::try_from(i128::from(us) * nanos(unit) / nanos(given)).ok()?;
+        (read >= START_OF_2000_US && times.contains(read)).then_some(name)
+    })
 }
