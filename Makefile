@@ -16,7 +16,7 @@ export TIMELAKE_BIN    ?= $(BINARY)
 export TIMELAKE_PYTHON ?= $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help check build build-tests venv test demo bench bench-smoke clean-demo
+.PHONY: help check build build-tests venv test demo bench bench-b bench-smoke clean-demo
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,10 +64,17 @@ demo: build venv ## half a year of a historian's export into a live table, and a
 clean-demo: ## remove what the demo made
 	rm -rf demo-out
 
+bench: WORKLOAD = a
+bench-b: WORKLOAD = b
 bench: venv $(BENCH_VENV)/$(STAMP) ## timelake against DuckDB, Polars and PyIceberg (ROWS=20000000 ROUNDS=5)
+bench-b: venv $(BENCH_VENV)/$(STAMP) ## the same rows from gzip CSV, against DuckDB and Polars
+bench bench-b:
 	cargo build --workspace --bins --release
-	TIMELAKE_BIN="$(TARGET_DIR)/release/timelake" $(VENV)/bin/python bench/run.py --rows $(ROWS) --rounds $(ROUNDS) \
+	TIMELAKE_BIN="$(TARGET_DIR)/release/timelake" $(VENV)/bin/python bench/run.py --workload $(WORKLOAD) --rows $(ROWS) --rounds $(ROUNDS) \
 	  --peer-python $(BENCH_VENV)/bin/python
 
-bench-smoke: venv $(BENCH_VENV)/$(STAMP) build ## the bench with few rows: does it run, do all outputs agree
-	TIMELAKE_BIN="$(BINARY)" $(VENV)/bin/python bench/run.py --rows 200000 --rounds 1 --peer-python $(BENCH_VENV)/bin/python --no-save
+bench-smoke: venv $(BENCH_VENV)/$(STAMP) build ## the benches with few rows: do they run, do all outputs agree
+	for workload in a b; do \
+	  TIMELAKE_BIN="$(BINARY)" $(VENV)/bin/python bench/run.py --workload $$workload --rows 200000 --rounds 1 \
+	    --peer-python $(BENCH_VENV)/bin/python --no-save || exit 1; \
+	done

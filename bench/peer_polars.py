@@ -1,4 +1,4 @@
-"""Polars: `python peer_polars.py SOURCE OUT`; threads by POLARS_MAX_THREADS.
+"""Polars: `python peer_polars.py a|b SOURCE OUT`; threads by POLARS_MAX_THREADS.
 
 Same work as the backfill: local time to UTC, one row per (sensor, time), sorted by (sensor, time) within month and
 one of four buckets, zstd Parquet. It does not add the files to a table, check them, or look at existing rows.
@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 ZONE = "Europe/Berlin"
-source, out = sys.argv[1], Path(sys.argv[2])
+workload, source, out = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 
 
 def instant(column: pl.Expr) -> pl.Expr:
@@ -20,8 +20,16 @@ def instant(column: pl.Expr) -> pl.Expr:
     return known.fill_null(shifted).dt.convert_time_zone("UTC")
 
 
+def read() -> pl.LazyFrame:
+    if workload == "a":
+        return pl.scan_parquet(f"{source}/*.parquet")
+    schema = {"timestamp": pl.String, "tag_name": pl.String, "value": pl.Float64, "quality": pl.Int16}
+    texts = pl.scan_csv(f"{source}/*.csv.gz", separator=";", decimal_comma=True, schema=schema)
+    return texts.with_columns(pl.col("timestamp").str.to_datetime("%Y-%m-%d %H:%M:%S%.6f", time_unit="us"))
+
+
 rows = (
-    pl.scan_parquet(f"{source}/*.parquet")
+    read()
     .select(device_id="tag_name", ts=instant(pl.col("timestamp")), value="value", quality="quality")
     .unique(subset=["device_id", "ts"], keep="first", maintain_order=True)
     .with_columns(month=pl.col("ts").dt.strftime("%Y-%m"), bucket=pl.col("device_id").hash() % 4)

@@ -1,6 +1,6 @@
 """The bench: whole processes, alternating, medians and ratios; outputs compared before anything is timed.
 
-`make bench ROWS=20000000 ROUNDS=5`. Each contestant is a process of its own, measured from start to end: wall time,
+`make bench ROWS=20000000 ROUNDS=5`, `make bench-b` for workload B. Each contestant is a process of its own, measured from start to end: wall time,
 CPU time (user and system, children included) and peak memory as the kernel counts them. Nothing else should run.
 """
 
@@ -18,6 +18,7 @@ import duckdb
 from pyiceberg.catalog.sql import SqlCatalog
 
 import workload_a
+import workload_b
 
 HERE = Path(__file__).parent
 SENSORS, FILES = 1_000, 20
@@ -31,14 +32,16 @@ BACKFILL = [
     "--ambiguous", "later", "--on-source-conflict", "first", "--json",
 ]  # fmt: skip
 DUCKDB_ORDERS = ("off", "on")
+# By workload: who writes its files, what its texts need beside BACKFILL, what the floor calls its format.
+WORKLOADS = {"a": (workload_a, [], "parquet"), "b": (workload_b, ["--decimal", ","], "csv")}
 
 
 class Contestant:
-    """One way to do the work: `prepare` is not timed, `command` is."""
+    """One way to do the work: `prepare` is not timed, `command` is. The floor does only a part of the work."""
 
-    def __init__(self, name, command, prepare=None, environment=None, iceberg=False, deduplicates=True):
+    def __init__(self, name, command, prepare=None, environment=None, iceberg=False, deduplicates=True, floor=False):
         self.name, self.command, self.prepare = name, command, prepare
-        self.environment, self.iceberg, self.deduplicates = environment or {}, iceberg, deduplicates
+        self.environment, self.iceberg, self.deduplicates, self.floor = environment or {}, iceberg, deduplicates, floor
 
 
 def run(contestant, out):
@@ -82,40 +85,55 @@ def fingerprint(contestant, out):
 
 
 def contestants(arguments, source):
-    python = arguments.peer_python
+    python, workload = arguments.peer_python, arguments.workload
     timelake = os.environ["TIMELAKE_BIN"]
+    floor = Path(timelake).parent / "timelake-floor"
+    _, options, floor_format = WORKLOADS[workload]
 
     def create_table(lake):
         subprocess.run([timelake, *CREATE, "--lake", lake], check=True, stdout=subprocess.DEVNULL)
 
-    peers = [
-        Contestant(f"DuckDB ({order})", lambda out, order=order: [python, HERE / "peer_duckdb.py", source, out, str(THREADS), order])
-        for order in DUCKDB_ORDERS
-    ]
-    return [
-        Contestant("timelake", lambda lake: [timelake, *BACKFILL, "--from", source, "--lake", lake], prepare=create_table, iceberg=True),
-        *peers,
-        Contestant("Polars", lambda out: [python, HERE / "peer_polars.py", source, out], environment={"POLARS_MAX_THREADS": str(THREADS)}),
+    chosen = [
+        Contestant("timelake", lambda lake: [timelake, *BACKFILL, *options, "--from", source, "--lake", lake], create_table, iceberg=True),
+        *(
+            Contestant(f"DuckDB ({order})", lambda out, order=order: [python, HERE / "peer_duckdb.py", workload, source, out, str(THREADS), order])
+            for order in DUCKDB_ORDERS
+        ),
         Contestant(
-            "PyIceberg, no dedup", lambda out: [python, HERE / "peer_pyiceberg.py", source, out], iceberg=True, deduplicates=False
+            "Polars", lambda out: [python, HERE / "peer_polars.py", workload, source, out], environment={"POLARS_MAX_THREADS": str(THREADS)}
         ),
     ]
+    if workload == "a":
+        append = Contestant(
+            "PyIceberg, no dedup", lambda out: [python, HERE / "peer_pyiceberg.py", source, out], iceberg=True, deduplicates=False
+        )
+        chosen.append(append)
+    return [*chosen, Contestant("floor", lambda out: [floor, floor_format, source, out, str(THREADS)], floor=True)]
 
 
 def compare(all_contestants, work):
-    """Runs each once. All that remove duplicates must have made the same rows. Returns those that go on:
-    of DuckDB's two settings only the quicker one."""
-    reference, walls = None, {}
+    """Runs each once. All that remove duplicates must have made the same rows, and the floor must have kept every row
+    that timelake read. Returns those that go on: of DuckDB's two settings only the quicker one."""
+    reference, rows_read, walls = None, None, {}
     for contestant in all_contestants:
         out = work / "out"
-        walls[contestant.name] = run(contestant, out)["wall_s"]
+        result = run(contestant, out)
+        walls[contestant.name] = result["wall_s"]
+        if contestant.floor:
+            rows = json.loads(result["stdout"])["rows"]
+            print(f"  {contestant.name:22} {rows:>12,} rows", flush=True)
+            if rows_read not in (None, rows):
+                sys.exit(f"the floor decoded {rows} rows, timelake {rows_read}")
+            continue
+        if contestant.name == "timelake":
+            rows_read = json.loads(result["stdout"])["rows_read"]
         found = fingerprint(contestant, out)
         print(f"  {contestant.name:22} {found['rows']:>12,} rows  {found['keys']:>12,} keys  hash {found['hash']}", flush=True)
         reference = reference or found
         same = found == reference if contestant.deduplicates else found["keys"] == reference["keys"] and found["rows"] >= reference["rows"]
         if not same or reference["rows"] != reference["keys"]:
             sys.exit(f"{contestant.name} did not make the rows that {all_contestants[0].name} made: {found}, not {reference}")
-    slower = max((f"DuckDB ({order})" for order in DUCKDB_ORDERS), key=walls.get)
+    slower = max((f"DuckDB ({order})" for order in DUCKDB_ORDERS), key=lambda name: walls.get(name, 0.0))
     return [c for c in all_contestants if c.name != slower], reference
 
 
@@ -154,21 +172,22 @@ def table(middle):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workload", choices=WORKLOADS, default="a")
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peer-python", required=True, help="Python with bench/requirements.txt")
     parser.add_argument("--work", type=Path, default=HERE / "work")
     parser.add_argument("--only", help="comma-separated beginnings of names, for example timelake,DuckDB")
-    parser.add_argument("--no-save", action="store_true", help="do not write bench/results.json")
+    parser.add_argument("--no-save", action="store_true", help="do not write bench/results-WORKLOAD.json")
     arguments = parser.parse_args()
 
     work = arguments.work.absolute()
-    source = work / f"workload-a-{arguments.rows}"
+    source = work / f"workload-{arguments.workload}-{arguments.rows}"
     done = source / "_complete"
     if not done.exists():
         print(f"making {arguments.rows:,} rows in {source}", flush=True)
         shutil.rmtree(source, ignore_errors=True)
-        workload_a.write(arguments.rows, SENSORS, source, FILES)
+        WORKLOADS[arguments.workload][0].write(arguments.rows, SENSORS, source, FILES)
         done.touch()
     chosen = contestants(arguments, source)
     if arguments.only:
@@ -187,8 +206,8 @@ def main():
     if not arguments.no_save:
         runs = {name: [{k: v for k, v in r.items() if k != "stdout"} for r in rs] for name, rs in results.items()}
         machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
-        facts = {"rows": arguments.rows, "rounds": arguments.rounds, "machine": machine, "output": reference, "medians": middle, "steps_s": steps, "runs": runs}
-        (HERE / "results.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        facts = {"workload": arguments.workload, "rows": arguments.rows, "rounds": arguments.rounds, "machine": machine, "output": reference, "medians": middle, "steps_s": steps, "runs": runs}
+        (HERE / f"results-{arguments.workload}.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -35,12 +35,17 @@ def file_table(rng, file: int, files: int, rows: int, names: np.ndarray) -> pa.T
     })  # fmt: skip
 
 
-def write(rows: int, sensors: int, out: Path, files: int) -> None:
-    out.mkdir(parents=True, exist_ok=True)
+def tables(rows: int, sensors: int, files: int):
+    """The content of the files, in order."""
     rng = np.random.default_rng(SEED)
     names = np.array([f"plant{s % 7}/line{s % 31}/sensor-{s:05d}" for s in range(sensors)])
     for file in range(files):
-        table = file_table(rng, file, files, rows // files, names)
+        yield file_table(rng, file, files, rows // files, names)
+
+
+def write(rows: int, sensors: int, out: Path, files: int) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for file, table in enumerate(tables(rows, sensors, files)):
         pq.write_table(table, out / f"part-{file:04d}.parquet", compression="snappy", row_group_size=ROW_GROUP_ROWS)
 
 

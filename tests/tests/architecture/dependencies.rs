@@ -15,6 +15,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // For tests only: nothing but tests may depend on it (see below).
     ("timelake-testkit", &["timelake-model", "timelake-source", "timelake-table", "timelake-engine"]),
     ("timelake-tests", &[]),
+    // The floor of the bench: usual crates only, nothing of ours.
+    ("timelake-floor", &[]),
 ];
 
 /// Packages that must not be anywhere below a crate, by the start of their name.
