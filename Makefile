@@ -58,7 +58,7 @@ test: venv build-tests ## all tests, tables judged by PyIceberg and DuckDB
 	  cargo test --profile $(PROFILE) --workspace; \
 	fi
 
-demo: build venv ## half a year of a historian's export into a live table, and a query (in demo-out/)
+demo: build venv ## a historian's CSV in local time into a live table, and queries (in demo-out/)
 	TIMELAKE_BIN="$(BINARY)" $(VENV)/bin/python demo/run.py
 
 clean-demo: ## remove what the demo made

@@ -1,7 +1,7 @@
 //! Gzip CSV of workload B → columns, the plain way: the `csv` crate's byte records, times cut at fixed places, numbers
 //! by the standard library. What does not have exactly that form is an error: the floor reads its own workload only.
 
-use crate::{BATCH_ROWS, Encoder, Result};
+use crate::{BATCH_ROWS, Encoder, Result, UTC};
 use arrow::array::{ArrayRef, Float64Builder, Int32Builder, StringBuilder, TimestampMicrosecondBuilder};
 use csv::{ByteRecord, ReaderBuilder};
 use flate2::bufread::MultiGzDecoder;
@@ -47,7 +47,7 @@ struct Columns {
 impl Columns {
     fn new() -> Self {
         Columns {
-            times: TimestampMicrosecondBuilder::with_capacity(BATCH_ROWS).with_timezone("UTC"),
+            times: TimestampMicrosecondBuilder::with_capacity(BATCH_ROWS).with_timezone(UTC),
             names: StringBuilder::with_capacity(BATCH_ROWS, BATCH_ROWS * NUMBER_BYTES),
             values: Float64Builder::with_capacity(BATCH_ROWS),
             qualities: Int32Builder::with_capacity(BATCH_ROWS),
