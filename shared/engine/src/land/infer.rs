@@ -9,7 +9,7 @@
 use crate::write::{Reading, UnitRows, cell_text};
 use arrow::buffer::BooleanBuffer;
 use hashbrown::HashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use timelake_model::land::SeriesFold;
@@ -70,7 +70,7 @@ pub fn infer(reading: &Reading, types: &[arrow::datatypes::DataType], threads: u
         }
         work();
     });
-    let mut whole: BTreeMap<Vec<String>, SeriesScan> = BTreeMap::new();
+    let mut whole: BTreeMap<Vec<String>, WholeSeries> = BTreeMap::new();
     for scan in scanned.into_inner().map_err(|_| Error::internal("a reader panicked"))?.into_values() {
         for (series, part) in scan? {
             whole.entry(series).or_default().append(part);
@@ -81,72 +81,139 @@ pub fn infer(reading: &Reading, types: &[arrow::datatypes::DataType], threads: u
 
 type FileScan = BTreeMap<Vec<String>, SeriesScan>;
 
-/// One series, in source order.
-#[derive(Default)]
-struct SeriesScan {
-    /// Instant and fold of the first and the last row.
-    first: Option<(i64, Option<i64>)>,
-    last: Option<(i64, Option<i64>)>,
-    /// Steps between neighbours that are not in one fold: forward, and back.
+/// Steps between neighbours that are not in one fold: forward, and back.
+#[derive(Clone, Copy, Default)]
+struct Steps {
     forward: u64,
     back: u64,
-    /// Local times and places of the rows of each fold.
-    folds: BTreeMap<i64, Vec<(i64, At)>>,
 }
 
-impl SeriesScan {
-    fn step(&mut self, from: (i64, Option<i64>), to: (i64, Option<i64>)) {
+impl Steps {
+    fn count(&mut self, from: (i64, Option<i64>), to: (i64, Option<i64>)) {
         if from.1.is_some() && from.1 == to.1 {
             return;
         }
         self.forward += u64::from(to.0 > from.0);
         self.back += u64::from(to.0 < from.0);
     }
+}
 
+/// One series in one file, in the file's order.
+#[derive(Default)]
+struct SeriesScan {
+    /// Instant and fold of the first and the last row.
+    first: Option<(i64, Option<i64>)>,
+    last: Option<(i64, Option<i64>)>,
+    steps: Steps,
+    /// Least and greatest instant of the rows that are in no fold.
+    once: Option<(i64, i64)>,
+    folds: BTreeMap<i64, FoldRows>,
+}
+
+/// The rows of one fold in one file.
+#[derive(Default)]
+struct FoldRows {
+    /// An instant in the fold or up to its length before it.
+    us: i64,
+    /// Local times and places.
+    rows: Vec<(i64, At)>,
+}
+
+impl SeriesScan {
     fn push(&mut self, us: i64, fold: Option<(i64, i64, At)>) {
         let here = (us, fold.map(|(fold, ..)| fold));
         if let Some(last) = self.last {
-            self.step(last, here);
+            self.steps.count(last, here);
         }
         self.first.get_or_insert(here);
         self.last = Some(here);
-        if let Some((fold, local, at)) = fold {
-            self.folds.entry(fold).or_default().push((local, at));
+        match fold {
+            Some((fold, local, at)) => {
+                let fold = self.folds.entry(fold).or_default();
+                fold.us = us;
+                fold.rows.push((local, at));
+            }
+            None => self.once = Some(self.once.map_or((us, us), |(least, greatest)| (least.min(us), greatest.max(us)))),
         }
     }
+}
 
-    fn append(&mut self, later: SeriesScan) {
-        if let (Some(last), Some(first)) = (self.last, later.first) {
-            self.step(last, first);
+/// One series in the whole source.
+#[derive(Default)]
+struct WholeSeries {
+    last: Option<(i64, Option<i64>)>,
+    steps: Steps,
+    /// Of the files that have rows in a fold, in source order.
+    parts: Vec<SeriesScan>,
+}
+
+impl WholeSeries {
+    fn append(&mut self, part: SeriesScan) {
+        if let (Some(last), Some(first)) = (self.last, part.first) {
+            self.steps.count(last, first);
         }
-        self.first = self.first.or(later.first);
-        self.last = later.last.or(self.last);
-        self.forward += later.forward;
-        self.back += later.back;
-        for (fold, mut rows) in later.folds {
-            self.folds.entry(fold).or_default().append(&mut rows);
+        self.last = part.last.or(self.last);
+        self.steps.forward += part.steps.forward;
+        self.steps.back += part.steps.back;
+        if !part.folds.is_empty() {
+            self.parts.push(part);
         }
     }
 
     fn decide(self, series: &[String]) -> Vec<SeriesFold> {
-        let descending = self.back > 0 && self.forward == 0;
+        let all_descending = self.steps.back > 0 && self.steps.forward == 0;
+        // A file that holds nothing but the hour is read as the series is.
+        let descending = |part: &SeriesScan| match part.steps {
+            Steps { forward, back } if forward == back => all_descending,
+            Steps { forward, back } => back > forward,
+        };
+        let folds: BTreeSet<i64> = self.parts.iter().flat_map(|part| part.folds.keys().copied()).collect();
         let mut out = Vec::new();
-        for (fold_us, rows) in self.folds {
-            let mut decided = |second_pass: At, only_in| {
+        for fold_us in folds {
+            let parts: Vec<FilePart> = (self.parts.iter())
+                .filter_map(|part| {
+                    let FoldRows { us, rows } = part.folds.get(&fold_us)?;
+                    let (before, after) = part.once.map_or((false, false), |(least, greatest)| (least < *us, greatest > *us));
+                    Some(FilePart { rows, descending: descending(part), before, after })
+                })
+                .collect();
+            let mut decided = |second_pass: At, descending, only_in| {
                 out.push(SeriesFold { series: series.to_vec(), fold_us, second_pass, descending, only_in });
             };
-            if let Some(at) = second_pass(&rows, descending) {
-                decided(at, None);
-                continue;
+            if let Some(descending) = one_after_the_other(&parts) {
+                let rows: Vec<(i64, At)> = parts.iter().flat_map(|part| part.rows.iter().copied()).collect();
+                if let Some(at) = second_pass(&rows, descending) {
+                    decided(at, descending, None);
+                    continue;
+                }
             }
-            for of_file in rows.chunk_by(|(_, a), (_, b)| a.0 == b.0) {
-                if let (Some(at), Some((_, (file, _)))) = (second_pass(of_file, descending), of_file.first()) {
-                    decided(at, Some(*file));
+            for part in &parts {
+                if let (Some(at), Some((_, (file, _)))) = (second_pass(part.rows, part.descending), part.rows.first()) {
+                    decided(at, part.descending, Some(*file));
                 }
             }
         }
         out
     }
+}
+
+/// The rows of one file in one fold, and whether it has others of the series before and after it.
+struct FilePart<'a> {
+    rows: &'a [(i64, At)],
+    descending: bool,
+    before: bool,
+    after: bool,
+}
+
+/// Whether the files go on where the one before stopped, and in which direction: a file that goes on beyond the hour,
+/// or begins before it, holds a whole pass by itself or stands at another place.
+fn one_after_the_other(parts: &[FilePart]) -> Option<bool> {
+    let descending = parts.first()?.descending;
+    let goes_on = parts.windows(2).all(|pair| {
+        let (leaves, returns) = if descending { (pair[0].before, pair[1].after) } else { (pair[0].after, pair[1].before) };
+        pair[1].descending == descending && !leaves && !returns
+    });
+    goes_on.then_some(descending)
 }
 
 /// The one place where the clock goes back.
@@ -270,13 +337,15 @@ mod tests {
 
     #[test]
     fn overlapping_files_tell_each_for_itself() {
-        let mut scan = SeriesScan::default();
+        let mut whole = WholeSeries::default();
         for file in 0..2 {
+            let mut scan = SeriesScan::default();
             for (i, local) in [0, 30, 0, 30].into_iter().enumerate() {
                 scan.push(local, Some((0, local, (file, i as u64))));
             }
+            whole.append(scan);
         }
-        let decided = scan.decide(&["a".into()]);
+        let decided = whole.decide(&["a".into()]);
         assert_eq!(decided.iter().map(|d| (d.second_pass, d.only_in)).collect::<Vec<_>>(), [((0, 2), Some(0)), ((1, 2), Some(1))]);
         let folds = Folds::new(&decided);
         let row = FoldRow { row: 0, local_us: 30, earlier_us: 1_000, later_us: 1_060, value: String::new() };
@@ -285,5 +354,33 @@ mod tests {
             (at((0, 1)), at((0, 3)), at((1, 1)), at((1, 3)), at((2, 1))),
             (Some(1_000), Some(1_060), Some(1_000), Some(1_060), None)
         );
+    }
+
+    /// Rows of files: local times between 0 and 59 are in the hour, which begins at instant 0.
+    fn decided(files: &[&[i64]]) -> Vec<(At, bool, Option<u32>)> {
+        let mut whole = WholeSeries::default();
+        for (file, locals) in files.iter().enumerate() {
+            let mut scan = SeriesScan::default();
+            for (i, local) in locals.iter().enumerate() {
+                let fold = (0..60).contains(local).then_some((0, *local, (file as u32, i as u64)));
+                scan.push(if *local < 60 { *local } else { local + 60 }, fold);
+            }
+            whole.append(scan);
+        }
+        whole.decide(&["a".into()]).into_iter().map(|fold| (fold.second_pass, fold.descending, fold.only_in)).collect()
+    }
+
+    #[test]
+    fn each_file_has_a_direction_of_its_own() {
+        let newest_first: &[i64] = &[90, 30, 0, 30, 0, -30];
+        assert_eq!(decided(&[newest_first, &[300, 240, 200]]), [((0, 3), true, None)], "days in order, each newest first");
+        assert_eq!(decided(&[&[60, 0, 0, -60], &[300, 240]]), [((0, 2), true, None)], "hourly");
+        assert_eq!(decided(&[&[30, 0, -30], &[300, 240, 200]]), [], "one pass, newest first");
+        assert_eq!(decided(&[&[30, 0, -30], &[90, 30, 0]]), [], "both passes, the files in another order than their rows");
+        assert_eq!(decided(&[&[90, 30, 0], &[30, 0, -30]]), [((1, 0), true, None)], "all newest first");
+        assert_eq!(decided(&[&[0, 30, 90], &[-30, 0, 30]]), [], "the later file first");
+        assert_eq!(decided(&[&[-30, 0, 30], &[0, 30, 90]]), [((1, 0), false, None)]);
+        assert_eq!(decided(&[&[-30, 0], &[30], &[0, 30, 90]]), [((2, 0), false, None)], "a file of nothing but the hour");
+        assert_eq!(decided(&[&[-90, -60, -70, 0, 30, 0, 30, 90]]), [((0, 5), false, None)], "a late row elsewhere");
     }
 }
