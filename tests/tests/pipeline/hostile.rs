@@ -48,11 +48,26 @@ fn a_truncated_gzip_never_loads_in_part() {
     let (csv, rows) = noisy_rows(7);
     let whole = gzip(csv.as_bytes());
     for length in (0..whole.len()).step_by(37).skip(1).chain([whole.len() - 1, whole.len() - 8]) {
-        v.bad(&format!("gz-{length:04}.csv.gz"), &whole[..length], "", json!({"reason": "corrupt_compression", "file": format!("gz-{length:04}.csv.gz")}));
-        v.bad(&format!("skip-{length:04}.csv.gz"), &whole[..length], "--on-bad-row skip --on-out-of-range skip", json!({"reason": "corrupt_compression"}));
+        v.bad(
+            &format!("gz-{length:04}.csv.gz"),
+            &whole[..length],
+            "",
+            json!({"reason": "corrupt_compression", "file": format!("gz-{length:04}.csv.gz")}),
+        );
+        v.bad(
+            &format!("skip-{length:04}.csv.gz"),
+            &whole[..length],
+            "--on-bad-row skip --on-out-of-range skip",
+            json!({"reason": "corrupt_compression"}),
+        );
     }
     v.bad("gz-0000.csv.gz", "", "", json!({"reason": "empty_file", "file": "gz-0000.csv.gz"}));
-    v.bad("gz-magic.csv.gz", &whole[..1], "", json!({"reason": ["corrupt_compression", "bad_timestamp", "invalid_utf8", "column_not_found"]}));
+    v.bad(
+        "gz-magic.csv.gz",
+        &whole[..1],
+        "",
+        json!({"reason": ["corrupt_compression", "bad_timestamp", "invalid_utf8", "column_not_found"]}),
+    );
     v.good("gz-whole.csv.gz", &whole, "", rows);
     v.finish();
 }
@@ -60,7 +75,22 @@ fn a_truncated_gzip_never_loads_in_part() {
 #[test]
 fn damaged_bytes_of_compressed_files_are_found() {
     let mut v = Variants::new();
-    let reasons = ["corrupt_compression", "invalid_utf8", "bad_timestamp", "bad_number", "field_count", "column_not_found", "nul_byte", "unsupported_format", "unclosed_quote", "line_too_long", "bad_value", "timestamp_out_of_range", "naive_timestamp_without_zone", "empty_file"];
+    let reasons = [
+        "corrupt_compression",
+        "invalid_utf8",
+        "bad_timestamp",
+        "bad_number",
+        "field_count",
+        "column_not_found",
+        "nul_byte",
+        "unsupported_format",
+        "unclosed_quote",
+        "line_too_long",
+        "bad_value",
+        "timestamp_out_of_range",
+        "naive_timestamp_without_zone",
+        "empty_file",
+    ];
     for (kind, pack) in [("gz", gzip as fn(&[u8]) -> Vec<u8>), ("zst", zstd)] {
         let (csv, rows) = noisy_rows(11);
         let whole = pack(csv.as_bytes());
@@ -76,8 +106,12 @@ fn damaged_bytes_of_compressed_files_are_found() {
         v.good(&format!("{kind}-good.csv.{kind}"), &whole, "", rows);
         let other = pack(b"Time,Value\n2024-05-02T00:00:00Z,1\n");
         let glued = [pack(b"Time,Value\n2024-05-01T00:00:00Z,0\n"), other.clone()].concat();
-        v.good_files(&[(&format!("{kind}-glued.csv.{kind}"), &glued)], "", json!([["2024-05-01T00:00:00Z", 0], ["2024-05-02T00:00:00Z", 1]]),
-            json!({"repeated_headers": 1, "rows_read": 2}));
+        v.good_files(
+            &[(&format!("{kind}-glued.csv.{kind}"), &glued)],
+            "",
+            json!([["2024-05-01T00:00:00Z", 0], ["2024-05-02T00:00:00Z", 1]]),
+            json!({"repeated_headers": 1, "rows_read": 2}),
+        );
         // A record that goes on in the next member.
         let glued = [pack(b"Time,Value\n2024-05-01T00:0"), pack(b"0:00Z,5\n")].concat();
         v.good(&format!("{kind}-member.csv.{kind}"), &glued, "", json!([["2024-05-01T00:00:00Z", 5]]));
@@ -112,7 +146,12 @@ fn what_a_file_is_not_what_its_name_says() {
         let bytes: Vec<u8> = noise(seed).take(3_000).map(|n| n as u8).collect();
         v.bad(&format!("random-{seed}.csv"), &bytes, "", json!({"reason": ["unsupported_format", "invalid_utf8", "nul_byte", "column_not_found", "field_count", "unclosed_quote", "corrupt_compression", "bad_value"]}));
         let under_header = [csv.as_bytes(), &bytes].concat();
-        v.bad(&format!("header-{seed}.csv"), under_header, "", json!({"reason": ["invalid_utf8", "nul_byte", "field_count", "unclosed_quote", "bad_value", "bad_timestamp"]}));
+        v.bad(
+            &format!("header-{seed}.csv"),
+            under_header,
+            "",
+            json!({"reason": ["invalid_utf8", "nul_byte", "field_count", "unclosed_quote", "bad_value", "bad_timestamp"]}),
+        );
     }
     v.bad("zeros.csv", vec![0; 4_096], "", json!({"reason": ["nul_byte", "column_not_found", "unsupported_format", "empty_file"]}));
     v.bad("hole.csv", [csv.as_bytes(), &[0; 4_096]].concat(), "", json!({"reason": "nul_byte", "line": 3, "byte_offset": csv.len()}));
@@ -171,7 +210,8 @@ fn endless_lines_and_files_take_bounded_memory() {
     let manifest = peak_below(&lab, &format!("--from blank.csv.zst {MAP}"), 256 * MIB);
     assert_eq!((&manifest["rows_written"], &manifest["rows_read"]), (&json!(1), &json!(1)), "{manifest}");
 
-    let long = [b"Time,Tag,Value\n2024-05-01T00:01:00Z,c,".to_vec(), vec![b'1'; 10 * MIB], b"\n2024-05-01T00:02:00Z,c,3\n".to_vec()].concat();
+    let long =
+        [b"Time,Tag,Value\n2024-05-01T00:01:00Z,c,".to_vec(), vec![b'1'; 10 * MIB], b"\n2024-05-01T00:02:00Z,c,3\n".to_vec()].concat();
     write("long.csv", long);
     let error = lab.backfill_outcome(&format!("--from long.csv {MAP}")).error(3);
     assert_eq!((&error["reason"], &error["line"], &error["file"]), (&json!("line_too_long"), &json!(2), &json!("long.csv")), "{error}");
@@ -286,7 +326,8 @@ fn values_that_look_like_paths_stay_in_the_table() {
     let location = lab.lake().canonicalize().unwrap();
     for file in inspected["files"].as_array().unwrap() {
         let path = file["path"].as_str().unwrap();
-        let path = std::path::Path::new(path.strip_prefix("file://").unwrap_or(path)).canonicalize().unwrap_or_else(|e| panic!("{path}: {e}"));
+        let path =
+            std::path::Path::new(path.strip_prefix("file://").unwrap_or(path)).canonicalize().unwrap_or_else(|e| panic!("{path}: {e}"));
         assert!(path.starts_with(&location), "{path:?} is not in the lake");
     }
     assert!(!lab.path("etc").exists() && !lab.lake().join("etc").exists());

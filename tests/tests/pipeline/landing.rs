@@ -247,7 +247,11 @@ fn runs_are_where_they_are_asked_for_and_go_when_they_should() {
     let job = job_of(&lab.backfill("--from staged.csv --stage-only"));
     lab.append(&[json!({"ts": "2024-05-01T00:00:00.000000Z", "device_id": "staged", "value": 9.0, "quality": 7})]);
     let manifest = lab.job("publish", &job).manifest();
-    assert_eq!((&manifest["rows_written"], &manifest["kept_existing"], &manifest["published"]), (&json!(1), &json!(1), &json!(true)), "{manifest}");
+    assert_eq!(
+        (&manifest["rows_written"], &manifest["kept_existing"], &manifest["published"]),
+        (&json!(1), &json!(1), &json!(true)),
+        "{manifest}"
+    );
     assert_eq!(runs_in(&lab.lake()), kept, "runs go with the publishing");
     let row = |day: u32, device: &str, value: f64, quality: i64| json!({"ts": format!("2024-05-{day:02}T00:00:00.000000Z"), "device_id": device, "value": value, "quality": quality});
     lab.assert_rows(&[
@@ -281,13 +285,16 @@ fn quarantined_rows_are_listed_as_they_were_read() {
     let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let told: Vec<(&str, u64, &str)> =
         rows.iter().map(|r| (r["file"].as_str().unwrap(), r["line"].as_u64().unwrap(), r["reason"].as_str().unwrap())).collect();
-    assert_eq!(told, [
-        ("rows.csv", 3, "bad_number"),
-        ("rows.csv", 5, "field_count"),
-        ("rows.csv", 6, "null_in_key"),
-        ("rows.csv", 7, "bad_timestamp"),
-        ("rows.csv", 8, "number_out_of_range"),
-    ]);
+    assert_eq!(
+        told,
+        [
+            ("rows.csv", 3, "bad_number"),
+            ("rows.csv", 5, "field_count"),
+            ("rows.csv", 6, "null_in_key"),
+            ("rows.csv", 7, "bad_timestamp"),
+            ("rows.csv", 8, "number_out_of_range"),
+        ]
+    );
     assert_eq!((&rows[0]["value"], &rows[0]["column"]), (&json!("zwei\nZeilen"), &json!("value")), "{}", rows[0]);
 
     let error = lab.backfill_outcome("--from rows.csv --on-bad-row quarantine --max-bad-rows 4").error(3);

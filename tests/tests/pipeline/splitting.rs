@@ -160,7 +160,9 @@ impl Way {
         let peak = manifest["peak_memory_bytes"].as_u64().unwrap();
         assert!(peak < 256 << 20 || self.memory == "1GB", "{}: {peak} bytes", self.name());
         let fields = object.as_object_mut().unwrap();
-        fields.retain(|name, value| value.is_u64() || ["nulled", "column_sums", "key_hash", "time_range", "window", "state", "published"].contains(&name.as_str()));
+        fields.retain(|name, value| {
+            value.is_u64() || ["nulled", "column_sums", "key_hash", "time_range", "window", "state", "published"].contains(&name.as_str())
+        });
         // Each file of many brings its header once, the whole none twice.
         fields.retain(|name, _| name != "peak_memory_bytes");
         object["rejected_rows"] = Value::Array(rejected);
@@ -298,8 +300,12 @@ fn parquet_in_random_order_gives_the_same() {
         let column = |name: &'static str| rows.iter().map(move |r| r[name].as_str()).collect::<StringArray>();
         let instants = cast(&column("ts"), &DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()))).unwrap();
         let values: Float64Array = rows.iter().map(|r| r["value"].as_f64()).collect();
-        let columns: Vec<(&'static str, ArrayRef)> =
-            vec![("ts", instants), ("device_id", Arc::new(column("device_id"))), ("value", Arc::new(values)), ("note", Arc::new(column("note")))];
+        let columns: Vec<(&'static str, ArrayRef)> = vec![
+            ("ts", instants),
+            ("device_id", Arc::new(column("device_id"))),
+            ("value", Arc::new(values)),
+            ("note", Arc::new(column("note"))),
+        ];
         write_parquet(&lab.path("in/shuffled.parquet"), columns, 2_000);
         let manifest = lab.backfill(&format!("--from in --memory {memory} --threads {threads}"));
         for field in ["key_hash", "column_sums", "rows_written", "time_range"] {

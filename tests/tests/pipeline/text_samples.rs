@@ -56,7 +56,9 @@ fn home_assistant_statistics_with_tabs_and_decimal_commas() {
 fn tabs_in_a_file_that_is_named_for_commas() {
     let sample = "ha-statistics__correctcolumnscomma.csv";
     let lab = lab(sample, "unit:string,min:double,max:double,mean:double", "device_id,ts");
-    lab.backfill(&format!("--from {sample} --ts-format '%d.%m.%Y %H:%M' --map ts=start,device_id=statistic_id --decimal , --tz Europe/Berlin"));
+    lab.backfill(&format!(
+        "--from {sample} --ts-format '%d.%m.%Y %H:%M' --map ts=start,device_id=statistic_id --decimal , --tz Europe/Berlin"
+    ));
     lab.assert_rows(&[json!({
         "ts": "2024-01-25T23:00:00.000000Z", "device_id": "sensor.esp32_soundroom_bathroomtempsensor",
         "unit": "°C", "min": 1131.3, "max": 1231.5, "mean": 1181,
@@ -68,9 +70,7 @@ fn home_assistant_counters() {
     let sample = "ha-statistics__export_counter_data.csv";
     let lab = lab(sample, "unit:string,sum:double,state:long,delta:double", "device_id,ts");
     lab.backfill(&format!("--from {sample} --ts-format '%d.%m.%Y %H:%M' --map ts=start,device_id=statistic_id --tz UTC"));
-    let row = |hour: u32, device: &str, unit: &str, sum: f64, state: i64, delta: f64| {
-        json!({"ts": format!("2024-01-26T{hour}:00:00.000000Z"), "device_id": device, "unit": unit, "sum": sum, "state": state, "delta": delta})
-    };
+    let row = |hour: u32, device: &str, unit: &str, sum: f64, state: i64, delta: f64| json!({"ts": format!("2024-01-26T{hour}:00:00.000000Z"), "device_id": device, "unit": unit, "sum": sum, "state": state, "delta": delta});
     lab.assert_rows(&[
         row(12, "counter.energy_consumed", "kWh", 10.5, 100, 0.0),
         row(13, "counter.energy_consumed", "kWh", 11.2, 110, 0.7),
@@ -85,9 +85,7 @@ fn osisoft_streams() {
     let sample = "osisoft-adh__datafile.csv";
     let lab = lab(sample, "Temperature1:double,Temperature2:double,Code:string", "device_id,ts");
     lab.backfill(&format!("--from {sample} --map ts=Timestamp,device_id=StreamId"));
-    let row = |ts: &str, stream: u32, one: f64, two: f64, code: &str| {
-        json!({"ts": format!("{ts}000Z"), "device_id": format!("CSVtoADHStream_{stream}"), "Temperature1": one, "Temperature2": two, "Code": code})
-    };
+    let row = |ts: &str, stream: u32, one: f64, two: f64, code: &str| json!({"ts": format!("{ts}000Z"), "device_id": format!("CSVtoADHStream_{stream}"), "Temperature1": one, "Temperature2": two, "Code": code});
     lab.assert_rows(&[
         row("2022-01-11T21:23:25.430", 1, 23.0, 1.5, "hi"),
         row("2022-02-11T21:23:26.430", 2, 243.0, 11.5, "hi1"),

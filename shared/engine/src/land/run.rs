@@ -4,10 +4,9 @@
 //! rows equal in these stay in source order, and so do rows of one identity and time. Each row group says exactly
 //! what it holds. What must never happen: a row left out, or a bound that a row lies outside of.
 
-use crate::write::{FileSink, internal};
-use crate::write::{UnitRows, buckets_of, cell_text, storage_error};
-use arrow::array::{Array, ArrayRef, DictionaryArray, Int32Array, Int64Array, RecordBatch, TimestampMicrosecondArray, UInt32Array};
-use arrow::compute::{concat, take};
+use crate::write::{Column, FileSink, UnitRows, buckets_of, cell_text, internal, storage_error};
+use arrow::array::{Array, ArrayRef, DictionaryArray, Int32Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
+use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use hashbrown::HashMap;
 use iceberg::io::FileIO;
@@ -23,14 +22,16 @@ use timelake_model::{Error, Result, TimestampUs};
 use timelake_source::place_column;
 use tokio::runtime::Handle;
 
-/// A row group ends at a change of chunk once it has this many rows, so that small chunks do not make small ones ...
-const MIN_ROW_GROUP_ROWS: usize = 1 << 16;
-/// ... and anywhere at this many: a unit decodes at most this much that is not its own at each end.
+/// Rows of a row group, unless rows are wide: a unit decodes at most this much that is not its own at each end.
 const MAX_ROW_GROUP_ROWS: usize = 1 << 17;
+const MIN_ROW_GROUP_ROWS: usize = 1 << 9;
+/// Memory of the rows of a row group, which is encoded in memory.
+const ROW_GROUP_BYTES: usize = 32 << 20;
 /// Rows of a run whose series is noted.
 const SERIES_SAMPLE: usize = 2_000;
 /// Rows gathered and encoded at a time.
 const BATCH_ROWS: usize = 1 << 15;
+const BATCH_BYTES: usize = 8 << 20;
 
 /// What a run is made for.
 pub struct RunTarget<'a> {
@@ -59,13 +60,10 @@ pub fn write(target: &RunTarget, mut rows: UnitRows) -> Result<WrittenRun> {
     if places.len() != rows.len() {
         return Err(Error::internal("rows to land without their places"));
     }
-    let payload: Vec<(usize, ArrayRef)> = std::mem::take(&mut rows.payload)
-        .into_iter()
-        .map(|p| {
-            let pieces: Vec<&dyn Array> = p.pieces.iter().map(|a| a.as_ref()).collect();
-            Ok((p.column, if pieces.len() == 1 { p.pieces[0].clone() } else { concat(&pieces).map_err(internal)? }))
-        })
-        .collect::<Result<_>>()?;
+    let row_bytes = rows.bytes() / rows.len().max(1);
+    let most_rows = (ROW_GROUP_BYTES / row_bytes.max(1)).clamp(MIN_ROW_GROUP_ROWS, MAX_ROW_GROUP_ROWS);
+    let payload: Vec<(usize, Column)> =
+        std::mem::take(&mut rows.payload).into_iter().map(|p| Ok((p.column, Column::new(p)?))).collect::<Result<_>>()?;
     let columns = Columns::new(target, &rows, payload, places)?;
     let encoding = |e: parquet::errors::ParquetError| match &e {
         parquet::errors::ParquetError::External(cause) => storage_error(target.path, cause.as_ref()),
@@ -74,9 +72,10 @@ pub fn write(target: &RunTarget, mut rows: UnitRows) -> Result<WrittenRun> {
     let sink = FileSink::open(target.file_io, target.path, target.runtime)?;
     let mut writer = ArrowWriter::try_new(sink, columns.schema.clone(), Some(properties(target)?)).map_err(encoding)?;
     let mut row_groups = Vec::new();
-    for range in order.row_groups() {
-        for start in (range.start..range.end).step_by(BATCH_ROWS) {
-            let end = (start + BATCH_ROWS).min(range.end);
+    let batch_rows = (BATCH_BYTES / row_bytes.max(1)).clamp(MIN_ROW_GROUP_ROWS, BATCH_ROWS);
+    for range in order.row_groups(most_rows) {
+        for start in (range.start..range.end).step_by(batch_rows) {
+            let end = (start + batch_rows).min(range.end);
             writer.write(&columns.batch(&order.rows[start..end])?).map_err(encoding)?;
         }
         writer.flush().map_err(encoding)?;
@@ -148,12 +147,14 @@ impl Order {
         texts
     }
 
-    fn row_groups(&self) -> Vec<std::ops::Range<usize>> {
+    /// A row group ends at a change of chunk once it is half as large as it may be, so that small chunks do not make
+    /// small ones.
+    fn row_groups(&self, most_rows: usize) -> Vec<std::ops::Range<usize>> {
         let mut out = Vec::new();
         let mut start = 0;
         for at in 1..=self.rows.len() {
-            let full = at - start >= MAX_ROW_GROUP_ROWS;
-            let changes = at < self.rows.len() && at - start >= MIN_ROW_GROUP_ROWS && self.keys[at].0 != self.keys[at - 1].0;
+            let full = at - start >= most_rows;
+            let changes = at < self.rows.len() && at - start >= most_rows / 2 && self.keys[at].0 != self.keys[at - 1].0;
             if full || changes || at == self.rows.len() {
                 out.push(start..at);
                 start = at;
@@ -236,7 +237,7 @@ fn classes(state: &TableState, rows: &UnitRows) -> Result<(Vec<Class>, Vec<u32>)
 enum From {
     Time,
     Key(usize, ArrayRef),
-    Payload(ArrayRef),
+    Payload(Column),
     Place,
 }
 
@@ -248,8 +249,8 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn new(target: &RunTarget, rows: &'a UnitRows, payload: Vec<(usize, ArrayRef)>, places: Vec<u64>) -> Result<Self> {
-        let mut payload: BTreeMap<usize, ArrayRef> = payload.into_iter().collect();
+    fn new(target: &RunTarget, rows: &'a UnitRows, payload: Vec<(usize, Column)>, places: Vec<u64>) -> Result<Self> {
+        let mut payload: BTreeMap<usize, Column> = payload.into_iter().collect();
         let (mut from, mut fields) = (Vec::new(), Vec::new());
         for (index, column) in target.state.columns.iter().enumerate() {
             let mut data_type = target.types.get(index).cloned().ok_or_else(|| Error::internal("a column without a type"))?;
@@ -272,7 +273,6 @@ impl<'a> Columns<'a> {
     }
 
     fn batch(&self, rows: &[u32]) -> Result<RecordBatch> {
-        let indexes = UInt32Array::from(rows.to_vec());
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.from.len());
         for (from, field) in self.from.iter().zip(self.schema.fields()) {
             columns.push(match from {
@@ -287,7 +287,7 @@ impl<'a> Columns<'a> {
                         _ => take(values, &codes, None).map_err(internal)?,
                     }
                 }
-                From::Payload(array) => take(array, &indexes, None).map_err(internal)?,
+                From::Payload(column) => column.take(rows)?,
                 From::Place => Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| self.places[*r as usize] as i64))),
             });
         }

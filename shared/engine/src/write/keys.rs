@@ -10,6 +10,9 @@ use hashbrown::HashMap;
 use std::borrow::Cow;
 use timelake_model::{Error, Result};
 
+/// What a value takes besides its bytes: pointer, length, its share of the table and of the allocator.
+const BOX_BYTES: usize = 24;
+
 /// Code of a value that was never interned.
 pub const UNKNOWN: u32 = u32::MAX;
 
@@ -19,6 +22,8 @@ pub struct KeyColumn {
     converter: RowConverter,
     codes: HashMap<Box<[u8]>, u32>,
     encoded: Vec<Box<[u8]>>,
+    /// Memory of the values, each of which is kept twice.
+    bytes: usize,
     /// The last dictionary seen and its codes: batches of a row group share one.
     dictionary: Option<(Vec<Buffer>, usize, Vec<u32>)>,
 }
@@ -27,7 +32,12 @@ impl KeyColumn {
     /// `data_type`: the plain type of the values.
     pub fn new(data_type: &DataType) -> Result<Self> {
         let converter = RowConverter::new(vec![SortField::new(data_type.clone())]).map_err(internal)?;
-        Ok(KeyColumn { converter, codes: HashMap::new(), encoded: vec![], dictionary: None })
+        Ok(KeyColumn { converter, codes: HashMap::new(), encoded: vec![], bytes: 0, dictionary: None })
+    }
+
+    /// Memory of the distinct values.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Number of distinct values.
@@ -82,6 +92,7 @@ impl KeyColumn {
                     let code = self.encoded.len() as u32;
                     self.codes.insert(bytes.into(), code);
                     self.encoded.push(bytes.into());
+                    self.bytes += 2 * (bytes.len() + BOX_BYTES);
                     code
                 }
             };

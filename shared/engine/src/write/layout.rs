@@ -4,11 +4,11 @@
 //! that the files hold disjoint ranges of series.
 
 use super::keys::internal;
-use super::rows::UnitRows;
+use super::rows::{Column, UnitRows};
 use super::sink::FileSink;
 use crate::hash::{column_sum, key_hash, nan_count};
-use arrow::array::{Array, ArrayRef, DictionaryArray, Int32Array, RecordBatch, TimestampMicrosecondArray, UInt32Array, new_null_array};
-use arrow::compute::{concat, take};
+use arrow::array::{Array, ArrayRef, DictionaryArray, Int32Array, RecordBatch, TimestampMicrosecondArray, new_null_array};
+use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use hashbrown::HashMap;
 use iceberg::spec::{DataFile, Literal, Struct};
@@ -61,13 +61,8 @@ pub fn write(target: &Target, mut rows: UnitRows, order: Vec<u32>) -> Result<Vec
     if order.is_empty() {
         return Ok(vec![]);
     }
-    let payload: Vec<(usize, ArrayRef)> = std::mem::take(&mut rows.payload)
-        .into_iter()
-        .map(|p| {
-            let pieces: Vec<&dyn Array> = p.pieces.iter().map(|a| a.as_ref()).collect();
-            Ok((p.column, if pieces.len() == 1 { p.pieces[0].clone() } else { concat(&pieces).map_err(internal)? }))
-        })
-        .collect::<Result<_>>()?;
+    let payload: Vec<(usize, Column)> =
+        std::mem::take(&mut rows.payload).into_iter().map(|p| Ok((p.column, Column::new(p)?))).collect::<Result<_>>()?;
     let metadata = target.table.metadata();
     let partitioner = Partitioner::new(metadata.default_partition_spec(), metadata.current_schema())?;
     let partitions = partition(&partitioner, target.state, &rows, &payload, order)?;
@@ -84,7 +79,7 @@ fn partition(
     partitioner: &Partitioner,
     state: &TableState,
     rows: &UnitRows,
-    payload: &[(usize, ArrayRef)],
+    payload: &[(usize, Column)],
     order: Vec<u32>,
 ) -> Result<Vec<(Struct, Vec<u32>)>> {
     if partitioner.is_empty() {
@@ -155,7 +150,7 @@ impl FieldIds {
         source: &str,
         state: &TableState,
         rows: &UnitRows,
-        payload: &[(usize, ArrayRef)],
+        payload: &[(usize, Column)],
     ) -> Result<Self> {
         let column = state.columns.iter().position(|c| c.name == source).ok_or_else(|| Error::internal(format!("no column {source}")))?;
         let number = |values: Vec<Option<Literal>>| {
@@ -184,8 +179,8 @@ impl FieldIds {
             let (literals, ids) = number(partitioner.values(field, &times)?);
             return Ok(FieldIds { literals, from: IdsFrom::Rows(ids) });
         }
-        let (_, array) = payload.iter().find(|(c, _)| *c == column).ok_or_else(|| Error::internal(format!("no values of {source}")))?;
-        let (literals, ids) = number(partitioner.values(field, array)?);
+        let (_, found) = payload.iter().find(|(c, _)| *c == column).ok_or_else(|| Error::internal(format!("no values of {source}")))?;
+        let (literals, ids) = number(partitioner.values(field, &found.whole()?)?);
         Ok(FieldIds { literals, from: IdsFrom::Rows(ids) })
     }
 
@@ -235,7 +230,7 @@ struct Writer<'a> {
     target: &'a Target<'a>,
     partitioner: &'a Partitioner,
     rows: &'a UnitRows,
-    payload: &'a [(usize, ArrayRef)],
+    payload: &'a [(usize, Column)],
     outs: Vec<Out>,
     schema: SchemaRef,
     options: ArrowWriterOptions,
@@ -248,7 +243,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(target: &'a Target, partitioner: &'a Partitioner, rows: &'a UnitRows, payload: &'a [(usize, ArrayRef)]) -> Result<Self> {
+    fn new(target: &'a Target, partitioner: &'a Partitioner, rows: &'a UnitRows, payload: &'a [(usize, Column)]) -> Result<Self> {
         let metadata = target.table.metadata();
         let iceberg_schema = metadata.current_schema();
         let plain = timelake_table::writer_schema(iceberg_schema)?;
@@ -370,7 +365,6 @@ impl<'a> Writer<'a> {
     }
 
     fn batch(&self, rows: &[u32], sums: &mut Sums) -> Result<RecordBatch> {
-        let indexes = UInt32Array::from(rows.to_vec());
         let state = self.target.state;
         for row in rows {
             let identity = self.identity_hashes[self.identities[*row as usize] as usize];
@@ -397,7 +391,7 @@ impl<'a> Writer<'a> {
                     }
                 }
                 Out::Payload(p) => {
-                    let array = take(&self.payload[*p].1, &indexes, None).map_err(internal)?;
+                    let array = self.payload[*p].1.take(rows)?;
                     sums.add(field.name(), column_sum(&array)?);
                     let id = state.columns[self.payload[*p].0].id;
                     if matches!(state.columns[self.payload[*p].0].column_type, ColumnType::Float | ColumnType::Double) {

@@ -18,7 +18,7 @@ pub use errors::{fatal_error, merge as merge_errors};
 pub use gather::{Gatherer, Reading, RejectedRow};
 pub(crate) use keys::internal;
 pub use keys::{KeyColumn, Tuples};
-pub use rows::{KeyLayout, UnitRows, cell_text};
+pub use rows::{Column, KeyLayout, UnitRows, cell_text};
 pub use sink::{FileSink, storage_error};
 pub(crate) use slice::buckets_of;
 

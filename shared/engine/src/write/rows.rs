@@ -3,8 +3,10 @@
 
 use super::keys::{KeyColumn, Tuples, internal};
 use crate::hash::cells_equal;
-use arrow::array::{Array, ArrayRef, MutableArrayData, make_array};
+use arrow::array::{Array, ArrayRef, MutableArrayData, UInt32Array, make_array};
 use arrow::buffer::BooleanBuffer;
+use arrow::compute::{concat, interleave, take};
+use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use timelake_model::inventory::TableState;
 use timelake_model::{Error, Result, TimestampUs};
@@ -70,6 +72,51 @@ impl Payload {
     fn cell(&self, row: u32) -> (&ArrayRef, usize) {
         let piece = self.starts.partition_point(|start| *start <= row) - 1;
         (&self.pieces[piece], (row - self.starts[piece]) as usize)
+    }
+}
+
+/// A payload column whose rows are gathered by number.
+pub enum Column {
+    /// Fixed-width values in one piece: gathering is fastest.
+    Whole(ArrayRef),
+    /// Texts and bytes as they were read: a copy of all of them would double the memory of a unit of wide rows.
+    Pieces { pieces: Vec<ArrayRef>, starts: Vec<u32> },
+}
+
+impl Column {
+    pub fn new(payload: Payload) -> Result<Column> {
+        let Payload { mut pieces, starts, .. } = payload;
+        let fixed_width = pieces.first().is_some_and(|piece| piece.data_type().is_primitive() || *piece.data_type() == DataType::Boolean);
+        if pieces.len() == 1 {
+            return Ok(Column::Whole(pieces.remove(0)));
+        }
+        if !fixed_width {
+            return Ok(Column::Pieces { pieces, starts });
+        }
+        let all: Vec<&dyn Array> = pieces.iter().map(|a| a.as_ref()).collect();
+        concat(&all).map(Column::Whole).map_err(internal)
+    }
+
+    /// All values in one array, where they are needed so.
+    pub fn whole(&self) -> Result<ArrayRef> {
+        match self {
+            Column::Whole(array) => Ok(array.clone()),
+            Column::Pieces { pieces, .. } => concat(&pieces.iter().map(|a| a.as_ref()).collect::<Vec<_>>()).map_err(internal),
+        }
+    }
+
+    pub fn take(&self, rows: &[u32]) -> Result<ArrayRef> {
+        match self {
+            Column::Whole(array) => take(array, &UInt32Array::from(rows.to_vec()), None).map_err(internal),
+            Column::Pieces { pieces, starts } => {
+                let arrays: Vec<&dyn Array> = pieces.iter().map(|a| a.as_ref()).collect();
+                let place = |row: &u32| {
+                    let piece = starts.partition_point(|start| start <= row) - 1;
+                    (piece, (row - starts[piece]) as usize)
+                };
+                interleave(&arrays, &rows.iter().map(place).collect::<Vec<_>>()).map_err(internal)
+            }
+        }
     }
 }
 
@@ -171,12 +218,16 @@ impl UnitRows {
     pub fn len(&self) -> usize {
         self.times.len()
     }
+    pub fn is_empty(&self) -> bool {
+        self.times.is_empty()
+    }
 
     /// Memory of the rows.
     pub fn bytes(&self) -> usize {
         let per_row = 8 + 4 * self.codes.len() + if self.lists_places { 8 } else { 0 };
         let payload: usize = self.payload.iter().flat_map(|p| &p.pieces).map(|piece| piece.get_array_memory_size()).sum();
-        self.times.len() * per_row + payload
+        let keys: usize = self.keys.iter().map(KeyColumn::bytes).sum();
+        self.times.len() * per_row + payload + keys
     }
 
     /// Starts a piece; its rows are appended to `times`, `codes` and `payload` by the caller.
