@@ -134,7 +134,13 @@ fn overview(m: &RunManifest, rows_of_run: u64) -> Fields {
     };
     fields.add(
         "source",
-        format!("{}, {}, {}{pruned}", counted(m.source.files, "file"), size(m.source.bytes), counted(m.source.row_groups, "row group")),
+        format!(
+            "{}, {}, {}, {}{pruned}",
+            counted(m.source.files, "file"),
+            size(m.source.bytes),
+            counted(m.source.rows, "row"),
+            counted(m.source.row_groups, "row group")
+        ),
     );
     if m.source.landed_bytes > 0 {
         fields.add("landed", format!("read once in order, sorted into {} of temporary files", size(m.source.landed_bytes)));

@@ -50,7 +50,7 @@ pub async fn stand_down(engine: &Engine, job: &JobRecord, group: &GroupRecord, t
 pub async fn cancel(engine: &Engine, job: &JobId) -> Result<JobRecord> {
     let gone = || Error::internal(format!("job {job} is gone from the ledger"));
     let record = engine.jobs.job(job).await?.ok_or_else(gone)?;
-    engine.queue.purge(job, None).await?;
+    // The word before the deed: a run that finds its queue empty must find out why.
     if engine.jobs.groups(job, record.generation).await?.is_empty() {
         change_job(engine, job, record.generation, |j| {
             let changes = !j.state.is_final();
@@ -65,6 +65,7 @@ pub async fn cancel(engine: &Engine, job: &JobId) -> Result<JobRecord> {
         stand_down(engine, &record, &group, State::Cancelled, None).await?;
     }
     settle_job(engine, job, record.generation).await?;
+    engine.queue.purge(job, Some(record.generation)).await?;
     engine.jobs.job(job).await?.ok_or_else(gone)
 }
 

@@ -11,7 +11,7 @@ use timelake_model::ledger::{JobRecord, UnitRecord, UnitState};
 use timelake_model::manifest::{GroupSummary, PlanSummary, RepeatedHour, RunManifest, SourceSummary, WrittenSummary};
 use timelake_model::receipt::RowErrors;
 use timelake_model::time::Window;
-use timelake_model::{Counts, LandPlan, Reason, Result, TimestampUs, UnitReceipt};
+use timelake_model::{Counts, LandPlan, LandReceipt, Reason, Result, TimestampUs, UnitReceipt};
 
 /// Makes the manifest as things stand. `published` says whether the job moved `main`; a run that finds the
 /// job published before sets `already_published` itself.
@@ -74,7 +74,7 @@ pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
         time_range,
         as_of: job.as_of,
         repeated_hours: land_plan.as_ref().map(|plan| repeated_hours(plan, job)).unwrap_or_default(),
-        source: stored.as_ref().map(source).or_else(|| land_plan.as_ref().map(source_to_land)).unwrap_or_default(),
+        source: stored.as_ref().map(source).or_else(|| land_plan.as_ref().map(|plan| source_to_land(plan, &landed))).unwrap_or_default(),
         written: written(&receipts),
         plan: stored.as_ref().map(plan).unwrap_or_default(),
         groups: summaries,
@@ -107,15 +107,24 @@ fn source(stored: &StoredPlan) -> SourceSummary {
     SourceSummary {
         files: sources.len() as u64,
         bytes: sources.iter().map(|o| o.size).sum(),
+        rows: match &stored.inventory.landed {
+            Some(landed) => landed.sources.iter().map(|s| s.rows).sum(),
+            None => objects.iter().map(|o| o.rows).sum(),
+        },
         landed_bytes: stored.inventory.landed.as_ref().map_or(0, |_| objects.iter().map(|o| o.object.size).sum()),
         row_groups: objects.iter().map(|o| o.row_groups.len() as u64).sum(),
         row_groups_pruned: stored.plan.pruned.len() as u64,
     }
 }
 
-fn source_to_land(plan: &LandPlan) -> SourceSummary {
+fn source_to_land(plan: &LandPlan, receipts: &[LandReceipt]) -> SourceSummary {
     let sources = plan.inventory.sources();
-    SourceSummary { files: sources.len() as u64, bytes: sources.iter().map(|o| o.size).sum(), ..Default::default() }
+    SourceSummary {
+        files: sources.len() as u64,
+        bytes: sources.iter().map(|o| o.size).sum(),
+        rows: receipts.iter().map(|r| r.rows_parsed).sum(),
+        ..Default::default()
+    }
 }
 
 /// Each repeated hour once, with the series that its order told apart.

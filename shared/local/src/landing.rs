@@ -50,10 +50,10 @@ pub fn check_space(plan: &LandPlan, pending: &[u32]) -> Result<()> {
     if free as f64 >= needed {
         return Ok(());
     }
-    let gb = |bytes: f64| bytes / 1e9;
+    let size = |bytes: f64| if bytes < 1e9 { format!("{:.1} MB", bytes / 1e6) } else { format!("{:.1} GB", bytes / 1e9) };
     Err(Error::unavailable(
         Reason::DiskFull,
-        format!("sorting the source takes about {:.1} GB in {}, {:.1} GB are free", gb(needed), plan.folder, gb(free as f64)),
+        format!("sorting the source takes about {} in {}, {} are free", size(needed), plan.folder, size(free as f64)),
     )
     .hint("free some space, or name a folder on a larger disk with --work-dir")
     .at(|p| p.file = Some(plan.folder.clone())))
@@ -82,12 +82,14 @@ pub async fn list_rejected(engine: &Engine, job: &JobRecord, receipts: &[LandRec
 
 /// Removes the runs of a job that is over. They are copies: its sources are untouched.
 pub async fn remove_runs(engine: &Engine, job: &JobRecord) -> Result<()> {
-    let Some(plan) = store::load_land_plan(engine, &job.job, job.generation).await? else { return Ok(()) };
-    match std::fs::remove_dir_all(&plan.folder) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+    // Those of earlier lives as well: a process of theirs may have ended without a chance to.
+    for generation in 1..=job.generation {
+        let Some(plan) = store::load_land_plan(engine, &job.job, generation).await? else { continue };
+        if let Err(e) = std::fs::remove_dir_all(&plan.folder)
+            && e.kind() != std::io::ErrorKind::NotFound
+        {
             tracing::warn!(folder = plan.folder, error = %e, "the temporary files of a job that is over cannot be removed");
-            Ok(())
         }
-        _ => Ok(()),
     }
+    Ok(())
 }

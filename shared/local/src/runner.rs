@@ -57,6 +57,7 @@ impl<'a> Runner<'a> {
 
     /// Runs the job; the manifest says how it stands then. The caller holds the job's lock.
     pub async fn run(mut self, job: JobRecord, table: OpenTable, objects: Option<Vec<SourceObject>>, run: &Run<'_>) -> Result<RunManifest> {
+        let generation = job.generation;
         let spec = inventory::spec(&job.request.rows, &table)?;
         let mut source = Source { spec, bound: None };
         let job = match self.planned(job, &table, objects, &mut source, run).await? {
@@ -66,6 +67,9 @@ impl<'a> Runner<'a> {
                 self.engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal("the job is gone from the ledger"))?
             }
         };
+        if job.generation != generation {
+            return Err(cancelled(&job)); // and started anew by another process
+        }
         if job.state.is_final() && !run.options.keep_runs {
             landing::remove_runs(self.engine, &job).await?;
         }

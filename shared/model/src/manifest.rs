@@ -64,6 +64,9 @@ pub struct RepeatedHour {
 pub struct SourceSummary {
     pub files: u64,
     pub bytes: u64,
+    /// Rows of the files. A job that is rejected while its source is landed counts in `rows_read` only what ended there.
+    #[serde(default)]
+    pub rows: u64,
     pub row_groups: u64,
     pub row_groups_pruned: u64,
     /// Of the runs, when the source was landed first.

@@ -191,7 +191,7 @@ impl SourceBatch {
         let mut converted = convert(&array, int96, column_type, &mut context)?
             .ok_or_else(|| Error::internal("a column was bound to a type that does not convert"))?;
         if is_text(&array) && self.spec().bad_text_is_taken(target) {
-            let (kept, bad) = context.faults.into_iter().partition(|fault| fault.reason != Reason::BadNumber);
+            let (bad, kept) = context.faults.into_iter().partition(is_bad_text);
             context.faults = kept;
             nulled += set_null(&mut converted, bad.iter().map(|fault: &CellFault| fault.row as usize))?;
         }
@@ -228,7 +228,7 @@ impl SourceBatch {
             }
             let mut context = Context::new(self.spec().rules(), None);
             convert(&array, false, self.spec().columns()[number].column_type, &mut context)?;
-            for fault in context.faults.into_iter().filter(|fault| fault.reason == Reason::BadNumber) {
+            for fault in context.faults.into_iter().filter(is_bad_text) {
                 texts.resize(rows, Vec::new());
                 let (found, row) = (fault.value.unwrap_or_default(), &mut texts[fault.row as usize]);
                 if !row.contains(&found) {
@@ -332,6 +332,12 @@ impl SourceBatch {
         faults.sort_by_key(|fault| fault.row);
         Ok(())
     }
+}
+
+/// What `--bad-text-to` takes. A text with a hint is a number by other options: to keep it as text would hide that they
+/// were forgotten.
+fn is_bad_text(fault: &CellFault) -> bool {
+    fault.reason == Reason::BadNumber && fault.hint.is_none()
 }
 
 enum PartTexts {

@@ -410,7 +410,7 @@ impl Binder<'_> {
 /// A name that several columns may have.
 pub(crate) fn ambiguous(object: &SourceObject, name: &str, names: Vec<String>) -> Error {
     Error::invalid(Reason::AmbiguousColumn, format!("{}: {name} could be any of {}", object.shown, names.join(", ")))
-        .hint("name one of them exactly with --map")
+        .hint("name one of them exactly with --map; columns of one name have to be renamed in the file")
         .at(|place| {
             place.file = Some(object.shown.clone());
             place.column = Some(name.into());
@@ -500,6 +500,14 @@ pub(crate) fn column_not_found(object: &SourceObject, spec: &SourceSpec, target:
         None => {
             format!("map a column with --map {column}=...; the file has: {}", names.iter().take(20).cloned().collect::<Vec<_>>().join(", "))
         }
+    };
+    // Values where names should be: to map them would load all but the first row.
+    let is_value = |name: &String| {
+        name.trim().parse::<f64>().is_ok() || name.get(..5).is_some_and(|year| year.ends_with('-') && year[..4].parse::<u16>().is_ok())
+    };
+    let hint = match names.iter().any(is_value) {
+        true => format!("{hint}; if the first line is no header, name the columns with --columns"),
+        false => hint,
     };
     Error::invalid(Reason::ColumnNotFound, format!("{}: there is no column {name} for {column}", object.shown)).hint(hint).at(|place| {
         place.file = Some(object.shown.clone());

@@ -109,7 +109,7 @@ impl CellFault {
             ),
             Reason::BadNumber => (
                 format!("{value} is not a {target_type}"),
-                format!("mend the source, name texts that mean NULL with --null, or {LEAVE_OUT}"),
+                format!("--null takes such texts as NULL, --bad-text-to keeps them in a text column; or mend the source, or {LEAVE_OUT}"),
             ),
             Reason::BadBoolean => {
                 (format!("{value} is not a {target_type}"), format!("write true or false, t or f, 1 or 0; or {LEAVE_OUT}"))

@@ -3,11 +3,15 @@
 //! Takes the whole source, read once in source order (each file by itself, files side by side); gives for each series
 //! and each repeated hour the first reading of the second pass: where the local clock goes back, if it does so exactly
 //! once. A file whose own order tells is enough (overlapping exports repeat the hour); else the files together.
-//! Two readings at the same local time, and no others in the hour, are one of each pass (hourly data).
+//! Two readings at the same local time, and no others in the hour, are one of each pass where the series is read once an
+//! hour (or whatever the clock goes back by); anywhere else they may be one reading, delivered twice. Readings that a
+//! file repeats from the file before it are no second pass either.
 //! Must never guess: where the order does not tell, the rows are errors.
 
-use crate::write::{Reading, UnitRows, cell_text};
+use crate::hash::bytes_hash;
+use crate::write::{Reading, UnitRows, cell_text, internal};
 use arrow::buffer::BooleanBuffer;
+use arrow::row::{RowConverter, SortField};
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -76,7 +80,8 @@ pub fn infer(reading: &Reading, types: &[arrow::datatypes::DataType], threads: u
             whole.entry(series).or_default().append(part);
         }
     }
-    Ok(whole.into_iter().flat_map(|(series, scan)| scan.decide(&series)).collect())
+    let one_at_a_time = UnitRows::new(&reading.inventory.table, types)?.same_key;
+    Ok(whole.into_iter().flat_map(|(series, scan)| scan.decide(&series, one_at_a_time)).collect())
 }
 
 type FileScan = BTreeMap<Vec<String>, SeriesScan>;
@@ -110,28 +115,59 @@ struct SeriesScan {
     folds: BTreeMap<i64, FoldRows>,
 }
 
+/// A row in a fold.
+#[derive(Clone, Copy)]
+struct InFold {
+    local: i64,
+    at: At,
+    /// Hash of its values.
+    payload: u64,
+}
+
 /// The rows of one fold in one file.
 #[derive(Default)]
 struct FoldRows {
     /// An instant in the fold or up to its length before it.
     us: i64,
-    /// Local times and places.
-    rows: Vec<(i64, At)>,
+    /// How far the clock goes back.
+    length: i64,
+    rows: Vec<InFold>,
+    /// Instants of the rows of the series before and after these in the file.
+    previous: Option<i64>,
+    next: Option<i64>,
+}
+
+impl FoldRows {
+    /// Two readings at one local time between two neighbours that are as far away as the clock goes back.
+    fn is_hourly(&self, descending: bool) -> bool {
+        let [one, other] = self.rows[..] else { return false };
+        let (early, late) = (self.us - self.length, self.us + 2 * self.length);
+        let (before, after) = if descending { (late, early) } else { (early, late) };
+        let fits = |neighbour: Option<i64>, expected| neighbour.is_none_or(|us| us == expected);
+        one.local == other.local
+            && (self.previous.is_some() || self.next.is_some())
+            && fits(self.previous, before)
+            && fits(self.next, after)
+    }
 }
 
 impl SeriesScan {
-    fn push(&mut self, us: i64, fold: Option<(i64, i64, At)>) {
+    /// `fold`: the first local time of the fold, its length, and the row in it.
+    fn push(&mut self, us: i64, fold: Option<(i64, i64, InFold)>) {
         let here = (us, fold.map(|(fold, ..)| fold));
-        if let Some(last) = self.last {
-            self.steps.count(last, here);
-        }
+        let last = self.last.replace(here);
         self.first.get_or_insert(here);
-        self.last = Some(here);
+        if let Some(last) = last {
+            self.steps.count(last, here);
+            if let Some(left) = last.1.filter(|left| Some(*left) != here.1).and_then(|left| self.folds.get_mut(&left)) {
+                left.next.get_or_insert(us);
+            }
+        }
         match fold {
-            Some((fold, local, at)) => {
-                let fold = self.folds.entry(fold).or_default();
-                fold.us = us;
-                fold.rows.push((local, at));
+            Some((fold, length, row)) => {
+                let known = self.folds.entry(fold).or_insert_with(|| FoldRows { previous: last.map(|(us, _)| us), ..Default::default() });
+                (known.us, known.length) = (us, length);
+                known.rows.push(row);
             }
             None => self.once = Some(self.once.map_or((us, us), |(least, greatest)| (least.min(us), greatest.max(us)))),
         }
@@ -143,8 +179,9 @@ impl SeriesScan {
 struct WholeSeries {
     last: Option<(i64, Option<i64>)>,
     steps: Steps,
-    /// Of the files that have rows in a fold, in source order.
-    parts: Vec<SeriesScan>,
+    /// Of the files that have rows in a fold, in source order, with the last instant of the series before each and the
+    /// first after it, whatever the files.
+    parts: Vec<(SeriesScan, Option<i64>, Option<i64>)>,
 }
 
 impl WholeSeries {
@@ -152,44 +189,81 @@ impl WholeSeries {
         if let (Some(last), Some(first)) = (self.last, part.first) {
             self.steps.count(last, first);
         }
+        if let (Some((_, _, next)), Some((us, _))) = (self.parts.last_mut(), part.first) {
+            next.get_or_insert(us);
+        }
+        let previous = self.last.map(|(us, _)| us);
         self.last = part.last.or(self.last);
         self.steps.forward += part.steps.forward;
         self.steps.back += part.steps.back;
         if !part.folds.is_empty() {
-            self.parts.push(part);
+            self.parts.push((part, previous, None));
         }
     }
 
-    fn decide(self, series: &[String]) -> Vec<SeriesFold> {
-        let all_descending = self.steps.back > 0 && self.steps.forward == 0;
+    /// `one_at_a_time`: there is one row of a series at each time, so two at one local time are of two passes, or one row
+    /// delivered twice.
+    /// Whether the series is written newest first; `None`: nothing tells.
+    fn direction(&self) -> Option<bool> {
+        let mut steps = self.steps;
+        if steps.forward == 0 && steps.back == 0 {
+            // All of it is in the hour: most steps go its way, and one goes back.
+            for rows in self.parts.iter().flat_map(|(part, ..)| part.folds.values()).map(|fold| &fold.rows) {
+                for pair in rows.windows(2) {
+                    steps.forward += u64::from(pair[1].local > pair[0].local);
+                    steps.back += u64::from(pair[1].local < pair[0].local);
+                }
+            }
+            return (steps.forward != steps.back).then_some(steps.back > steps.forward);
+        }
+        Some(steps.back > 0 && steps.forward == 0)
+    }
+
+    fn decide(self, series: &[String], one_at_a_time: bool) -> Vec<SeriesFold> {
+        let Some(all_descending) = self.direction() else { return vec![] };
         // A file that holds nothing but the hour is read as the series is.
         let descending = |part: &SeriesScan| match part.steps {
             Steps { forward, back } if forward == back => all_descending,
             Steps { forward, back } => back > forward,
         };
-        let folds: BTreeSet<i64> = self.parts.iter().flat_map(|part| part.folds.keys().copied()).collect();
+        let folds: BTreeSet<i64> = self.parts.iter().flat_map(|(part, ..)| part.folds.keys().copied()).collect();
         let mut out = Vec::new();
         for fold_us in folds {
             let parts: Vec<FilePart> = (self.parts.iter())
-                .filter_map(|part| {
-                    let FoldRows { us, rows } = part.folds.get(&fold_us)?;
-                    let (before, after) = part.once.map_or((false, false), |(least, greatest)| (least < *us, greatest > *us));
-                    Some(FilePart { rows, descending: descending(part), before, after })
+                .filter_map(|(part, previous, next)| {
+                    let fold = part.folds.get(&fold_us)?;
+                    let (before, after) = part.once.map_or((false, false), |(least, greatest)| (least < fold.us, greatest > fold.us));
+                    let descending = descending(part);
+                    let hourly = one_at_a_time && fold.is_hourly(descending);
+                    let around = (fold.previous.or(*previous), fold.next.or(*next), fold.us);
+                    Some(FilePart { rows: &fold.rows, descending, before, after, hourly, around })
                 })
                 .collect();
             let mut decided = |second_pass: At, descending, only_in| {
                 out.push(SeriesFold { series: series.to_vec(), fold_us, second_pass, descending, only_in });
             };
             if let Some(descending) = one_after_the_other(&parts) {
-                let rows: Vec<(i64, At)> = parts.iter().flat_map(|part| part.rows.iter().copied()).collect();
-                if let Some(at) = second_pass(&rows, descending) {
+                let rows: Vec<InFold> = parts.iter().flat_map(|part| part.rows.iter().copied()).collect();
+                let of = |(part, ..): &(SeriesScan, Option<i64>, Option<i64>)| part.folds.get(&fold_us).map(|fold| (fold.us, fold.length, fold.previous, fold.next));
+                let (ends, length): (Vec<_>, _) = (self.parts.iter().filter_map(of).collect(), parts.len());
+                let joined = ends.first().zip(ends.last()).map(|(first, last)| FoldRows {
+                    us: first.0,
+                    length: first.1,
+                    rows: rows.clone(),
+                    previous: first.2,
+                    next: last.3,
+                });
+                // From two files one row may be the other, delivered twice: then their values are the same.
+                let differ = length == 1 || rows.first().map(|row| row.payload) != rows.last().map(|row| row.payload);
+                let hourly = one_at_a_time && differ && joined.is_some_and(|fold| fold.is_hourly(descending));
+                if let Some(at) = second_pass(&rows, descending, hourly) {
                     decided(at, descending, None);
                     continue;
                 }
             }
             for part in &parts {
-                if let (Some(at), Some((_, (file, _)))) = (second_pass(part.rows, part.descending), part.rows.first()) {
-                    decided(at, part.descending, Some(*file));
+                if let (Some(at), Some(row)) = (second_pass(part.rows, part.descending, part.hourly), part.rows.first()) {
+                    decided(at, part.descending, Some(row.at.0));
                 }
             }
         }
@@ -199,16 +273,30 @@ impl WholeSeries {
 
 /// The rows of one file in one fold, and whether it has others of the series before and after it.
 struct FilePart<'a> {
-    rows: &'a [(i64, At)],
+    rows: &'a [InFold],
     descending: bool,
     before: bool,
     after: bool,
+    hourly: bool,
+    /// Instants of the series before and after it in source order, and one of its own.
+    around: (Option<i64>, Option<i64>, i64),
 }
 
 /// Whether the files go on where the one before stopped, and in which direction: a file that goes on beyond the hour,
 /// or begins before it, holds a whole pass by itself or stands at another place.
 fn one_after_the_other(parts: &[FilePart]) -> Option<bool> {
-    let descending = parts.first()?.descending;
+    let (first, last) = (parts.first()?, parts.last()?);
+    let descending = first.descending;
+    // Files that are in another order than their rows would swap the passes: what is around them shows it, and several
+    // files with nothing around them are not trusted.
+    let fits = |before: Option<i64>, after: Option<i64>, us: i64| {
+        let (earlier, later) = if descending { (after, before) } else { (before, after) };
+        earlier.is_none_or(|earlier| earlier < us) && later.is_none_or(|later| later > us)
+    };
+    let known = first.around.0.is_some() || last.around.1.is_some();
+    if parts.len() > 1 && !(known && fits(first.around.0, last.around.1, first.around.2)) {
+        return None;
+    }
     let goes_on = parts.windows(2).all(|pair| {
         let (leaves, returns) = if descending { (pair[0].before, pair[1].after) } else { (pair[0].after, pair[1].before) };
         pair[1].descending == descending && !leaves && !returns
@@ -217,17 +305,24 @@ fn one_after_the_other(parts: &[FilePart]) -> Option<bool> {
 }
 
 /// The one place where the clock goes back.
-fn second_pass(rows: &[(i64, At)], descending: bool) -> Option<At> {
-    let goes_back = |pair: &&[(i64, At)]| if descending { pair[1].0 > pair[0].0 } else { pair[1].0 < pair[0].0 };
-    let mut steps = rows.windows(2).filter(goes_back);
+fn second_pass(rows: &[InFold], descending: bool, hourly: bool) -> Option<At> {
+    let goes_back = |i: &usize| {
+        let (before, after) = (rows[i - 1].local, rows[*i].local);
+        if descending { after > before } else { after < before }
+    };
+    let mut steps = (1..rows.len()).filter(goes_back);
     match (steps.next(), steps.next()) {
-        (Some(step), None) => Some(step[1].1),
-        (None, _) => match rows {
-            [(first, _), (second, at)] if first == second => Some(*at),
-            _ => None,
-        },
+        (Some(step), None) if !repeats_the_file_before(rows, step) => Some(rows[step].at),
+        (None, _) if hourly => rows.get(1).map(|row| row.at),
         _ => None,
     }
+}
+
+/// The clock goes back where a file begins, and all that follows stands in the files before, value for value.
+fn repeats_the_file_before(rows: &[InFold], step: usize) -> bool {
+    let (earlier, later) = rows.split_at(step);
+    let begins = earlier.last().is_some_and(|last| later.first().is_some_and(|first| first.at.0 != last.at.0));
+    begins && later.iter().all(|row| earlier.iter().any(|other| (other.local, other.payload) == (row.local, row.payload)))
 }
 
 fn scan(reading: &Reading, types: &[arrow::datatypes::DataType], source: u32, zone: &Zone) -> Result<FileScan> {
@@ -260,11 +355,15 @@ fn scan(reading: &Reading, types: &[arrow::datatypes::DataType], source: u32, zo
             key.intern(&column.array, codes)?;
         }
         let series = rows.series.intern(&codes);
-        let mut folds = times.folds.iter().peekable();
+        let payloads = payload_hashes(&mut batch, &times.folds, &rows)?;
+        let mut folds = times.folds.iter().zip(payloads).peekable();
         for (row, series) in keep.set_indices().zip(series.iter()) {
-            while folds.next_if(|fold| (fold.row as usize) < row).is_some() {}
-            let fold = match folds.next_if(|fold| fold.row as usize == row) {
-                Some(fold) => Some((starts.start(fold)?, fold.local_us, (source, batch.position(row).number()))),
+            while folds.next_if(|(fold, _)| (fold.row as usize) < row).is_some() {}
+            let fold = match folds.next_if(|(fold, _)| fold.row as usize == row) {
+                Some((fold, payload)) => {
+                    let at = (source, batch.position(row).number());
+                    Some((starts.start(fold)?, fold.later_us - fold.earlier_us, InFold { local: fold.local_us, at, payload }))
+                }
                 None => None,
             };
             let series = *series as usize;
@@ -285,6 +384,24 @@ fn scan(reading: &Reading, types: &[arrow::datatypes::DataType], source: u32, zo
 
 fn key_arrays(batch: &mut SourceBatch, keep: &BooleanBuffer, rows: &UnitRows) -> Result<Vec<ConvertedColumn>> {
     rows.key_columns.iter().map(|c| batch.column(*c, Some(keep))).collect()
+}
+
+/// A hash of the values of each row in a fold, keys aside.
+fn payload_hashes(batch: &mut SourceBatch, folds: &[FoldRow], rows: &UnitRows) -> Result<Vec<u64>> {
+    if folds.is_empty() {
+        return Ok(vec![]);
+    }
+    let mut in_fold = vec![false; batch.rows()];
+    folds.iter().for_each(|fold| in_fold[fold.row as usize] = true);
+    let keep: BooleanBuffer = in_fold.into_iter().collect();
+    let columns = rows.payload.iter().map(|p| Ok(batch.column(p.column, Some(&keep))?.array)).collect::<Result<Vec<_>>>()?;
+    if columns.is_empty() {
+        return Ok(vec![0; folds.len()]);
+    }
+    let fields = columns.iter().map(|column| SortField::new(column.data_type().clone())).collect();
+    let converter = RowConverter::new(fields).map_err(internal)?;
+    let encoded = converter.convert_columns(&columns).map_err(internal)?;
+    Ok(encoded.iter().map(|row| bytes_hash(row.data())).collect())
 }
 
 /// Names a repeated hour by the first local time of it.
@@ -317,9 +434,12 @@ impl FoldStarts {
 mod tests {
     use super::*;
 
+    fn in_fold(local: i64, at: At) -> InFold {
+        InFold { local, at, payload: u64::from(at.0) << 32 | at.1 }
+    }
     fn pass(locals: &[i64], descending: bool) -> Option<usize> {
-        let rows: Vec<(i64, At)> = locals.iter().enumerate().map(|(i, local)| (*local, (0, i as u64))).collect();
-        second_pass(&rows, descending).map(|(_, at)| at as usize)
+        let rows: Vec<InFold> = locals.iter().enumerate().map(|(i, local)| in_fold(*local, (0, i as u64))).collect();
+        second_pass(&rows, descending, false).map(|(_, at)| at as usize)
     }
 
     #[test]
@@ -330,7 +450,7 @@ mod tests {
         assert_eq!(pass(&[0, 30, 0, 30, 0], false), None);
         assert_eq!(pass(&[15], false), None);
         assert_eq!(pass(&[0, 0, 30, 0], false), Some(3), "a delivery twice is no step");
-        assert_eq!(pass(&[0, 0], false), Some(1), "hourly data");
+        assert_eq!(pass(&[0, 0], false), None, "one reading, delivered twice");
         assert_eq!(pass(&[0, 15, 15, 30], false), None, "a delivery twice in one pass, the other missing");
         assert_eq!(pass(&[30, 0, 30, 0], true), Some(2));
     }
@@ -341,11 +461,11 @@ mod tests {
         for file in 0..2 {
             let mut scan = SeriesScan::default();
             for (i, local) in [0, 30, 0, 30].into_iter().enumerate() {
-                scan.push(local, Some((0, local, (file, i as u64))));
+                scan.push(local, Some((0, 60, in_fold(local, (file, i as u64)))));
             }
             whole.append(scan);
         }
-        let decided = whole.decide(&["a".into()]);
+        let decided = whole.decide(&["a".into()], true);
         assert_eq!(decided.iter().map(|d| (d.second_pass, d.only_in)).collect::<Vec<_>>(), [((0, 2), Some(0)), ((1, 2), Some(1))]);
         let folds = Folds::new(&decided);
         let row = FoldRow { row: 0, local_us: 30, earlier_us: 1_000, later_us: 1_060, value: String::new() };
@@ -362,12 +482,12 @@ mod tests {
         for (file, locals) in files.iter().enumerate() {
             let mut scan = SeriesScan::default();
             for (i, local) in locals.iter().enumerate() {
-                let fold = (0..60).contains(local).then_some((0, *local, (file as u32, i as u64)));
+                let fold = (0..60).contains(local).then_some((0, 60, in_fold(*local, (file as u32, i as u64))));
                 scan.push(if *local < 60 { *local } else { local + 60 }, fold);
             }
             whole.append(scan);
         }
-        whole.decide(&["a".into()]).into_iter().map(|fold| (fold.second_pass, fold.descending, fold.only_in)).collect()
+        whole.decide(&["a".into()], true).into_iter().map(|fold| (fold.second_pass, fold.descending, fold.only_in)).collect()
     }
 
     #[test]
@@ -375,6 +495,9 @@ mod tests {
         let newest_first: &[i64] = &[90, 30, 0, 30, 0, -30];
         assert_eq!(decided(&[newest_first, &[300, 240, 200]]), [((0, 3), true, None)], "days in order, each newest first");
         assert_eq!(decided(&[&[60, 0, 0, -60], &[300, 240]]), [((0, 2), true, None)], "hourly");
+        assert_eq!(decided(&[&[-60, 0, 0, 60]]), [((0, 2), false, None)], "hourly");
+        assert_eq!(decided(&[&[-60, 0], &[0, 60]]), [((1, 0), false, None)], "hourly, with other values in the second file");
+        assert_eq!(decided(&[&[-300, 10, 10, 500]]), [], "not hourly: one reading, delivered twice");
         assert_eq!(decided(&[&[30, 0, -30], &[300, 240, 200]]), [], "one pass, newest first");
         assert_eq!(decided(&[&[30, 0, -30], &[90, 30, 0]]), [], "both passes, the files in another order than their rows");
         assert_eq!(decided(&[&[90, 30, 0], &[30, 0, -30]]), [((1, 0), true, None)], "all newest first");

@@ -112,12 +112,17 @@ pub(super) fn parse_float(text: &str, separators: &mut Separators) -> Result<f32
 }
 
 fn special_float(text: &str) -> Option<f64> {
-    Some(match text {
-        "NaN" | "nan" => f64::NAN,
-        "inf" | "+inf" | "Infinity" | "+Infinity" => f64::INFINITY,
-        "-inf" | "-Infinity" => f64::NEG_INFINITY,
-        _ => return None,
-    })
+    // Programs write them in every case.
+    let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
+    if text.eq_ignore_ascii_case("nan") {
+        Some(f64::NAN)
+    } else if is(&["inf", "+inf", "infinity", "+infinity"]) {
+        Some(f64::INFINITY)
+    } else if is(&["-inf", "-infinity"]) {
+        Some(f64::NEG_INFINITY)
+    } else {
+        None
+    }
 }
 
 pub(super) fn parse_boolean(text: &str) -> Option<bool> {

@@ -1,7 +1,7 @@
 //! Numbers in the spelling of a locale → the spelling of programs.
 //!
 //! Takes the decimal separator and that of groups of digits. Groups must be whole: three digits after one to three
-//! (`1.234.567`), or the Indian way, two and two before the last three (`12,34,567`). Must never move a point: a text
+//! (`1.234.567`), or the Indian way, two and two before the last three (`12,34,567`), and the first must not begin with 0 (`0.125` is no 125). Must never move a point: a text
 //! whose separators are not where the format has them is no number.
 
 use super::NumberFormat;
@@ -35,8 +35,11 @@ impl Separators {
                 run += 1;
                 self.buffer.push(character);
             } else if in_whole_part && self.separates_groups(character) {
-                // All of one number's separators are alike.
-                if run == 0 || *grouped_by.get_or_insert(character) != character {
+                // All of one number's separators are alike, and nobody writes 0.125 for 125.
+                if run == 0
+                    || self.buffer.trim_start_matches(['+', '-']).starts_with('0')
+                    || *grouped_by.get_or_insert(character) != character
+                {
                     return None;
                 }
                 groups.push(run);

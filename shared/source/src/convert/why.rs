@@ -66,9 +66,13 @@ fn fits(pattern: &str, text: &str) -> bool {
 }
 
 fn about_order(text: &str) -> String {
-    let patterns: Vec<String> = [true, false]
+    let [day_first, month_first] = [true, false].map(|day_first| shape(text, day_first));
+    // With a year of two digits it may as well stand first.
+    let year_first = day_first.as_ref().filter(|pattern| pattern.starts_with("%d") && pattern.contains("%y"));
+    let year_first = year_first.map(|pattern| pattern.replace("%y", "\0").replacen("%d", "%y", 1).replace('\0', "%d"));
+    let patterns: Vec<String> = [day_first, month_first, year_first]
         .into_iter()
-        .filter_map(|day_first| shape(text, day_first))
+        .flatten()
         .filter(|pattern| fits(pattern, text))
         .map(|pattern| format!("--ts-format '{pattern}'"))
         .collect();
@@ -106,6 +110,10 @@ fn as_number(text: &str) -> Option<String> {
     number('.').or_else(|| number(','))
 }
 
+/// 1990 to 2100: what a unit that is suggested must make of a number.
+const PLAUSIBLE_FROM_US: i64 = 631_152_000_000_000;
+const PLAUSIBLE_TO_US: i64 = 4_102_444_800_000_000;
+
 fn about_number(number: &str) -> Option<String> {
     let date = |us: i64| TimestampUs(us).short().chars().take(10).collect::<String>();
     let serial: f64 = number.parse().ok()?;
@@ -127,6 +135,10 @@ fn about_number(number: &str) -> Option<String> {
         _ => return Some("a number is a time only with --ts-unit (s, ms, us or ns since 1970)".into()),
     };
     let (us, _) = epoch::from_count(number, whole).ok()??;
+    // Counts of other things since other years (FILETIME, .NET ticks) are as long.
+    if !(PLAUSIBLE_FROM_US..PLAUSIBLE_TO_US).contains(&us) {
+        return Some("a number is a time only with --ts-unit (s, ms, us or ns since 1970)".into());
+    }
     Some(format!("looks like epoch {word} ({}); use --ts-unit {unit}", TimestampUs(us).short()))
 }
 
