@@ -194,7 +194,7 @@ fn endless_lines_and_files_take_bounded_memory() {
     }
     write("open.csv", open);
     for policy in ["error", "skip"] {
-        let error = peak_below(&lab, &format!("--from open.csv {MAP} --on-bad-row {policy}"), 256 * MIB);
+        let error = peak_below(&lab, &format!("--from open.csv {MAP} --on-bad-row {policy} --memory 60MB"), 256 * MIB);
         let reason = error["error"]["reason"].as_str().unwrap_or_default();
         if policy == "error" {
             assert!(["unclosed_quote", "line_too_long"].contains(&reason), "{error}");
