@@ -267,7 +267,7 @@ fn folders_with_pipes_loops_and_closed_files() {
     }
 
     write("closed/a.csv");
-    std::fs::set_permissions(lab.path("closed/a.csv"), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(lab.path("closed/a.csv"), std::fs::Permissions::from_mode(0o000)).unwrap();
     if std::fs::File::open(lab.path("closed/a.csv")).is_ok() {
         println!("run as root: every file can be read");
         return;

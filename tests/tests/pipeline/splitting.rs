@@ -97,10 +97,12 @@ fn source(dirt: Dirt) -> Source {
     Source { records: records.collect() }
 }
 
+type Pack = fn(&[u8]) -> Vec<u8>;
+
 /// One way to load the source.
 struct Way {
     files: usize,
-    pack: Option<fn(&[u8]) -> Vec<u8>>,
+    pack: Option<Pack>,
     threads: usize,
     memory: &'static str,
     partition: &'static str,
