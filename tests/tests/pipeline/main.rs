@@ -14,6 +14,7 @@ mod samples;
 mod sensors;
 mod splitting;
 mod text;
+mod text_keys;
 mod text_samples;
 mod text_times;
 mod values;

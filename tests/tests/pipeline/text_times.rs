@@ -195,6 +195,42 @@ fn repeated_hours_over_several_files_and_series() {
             ["früh 2024-10-27T01:55:00Z", 4],
         ]),
     );
+    // Days in order, each of them newest first: the order inside the file tells.
+    let sunday = "Time,Value\n2024-10-27 03:00,4\n2024-10-27 02:00,3\n2024-10-27 02:00,2\n2024-10-27 01:00,1\n";
+    let monday = "Time,Value\n2024-10-28 01:00,6\n2024-10-28 00:00,5\n";
+    let rows = numbered(&[
+        "2024-10-26T23:00:00Z",
+        "2024-10-27T00:00:00Z",
+        "2024-10-27T01:00:00Z",
+        "2024-10-27T02:00:00Z",
+        "2024-10-27T23:00:00Z",
+        "2024-10-28T00:00:00Z",
+    ]);
+    v.good_files(&[("days.1.csv", sunday.as_bytes()), ("days.2.csv", monday.as_bytes())], infer, rows, json!({}));
+    // One pass only, newest first, looks like a clock that goes back once; files in another order than their rows too.
+    let one_pass = "Time,Value\n2024-10-27 02:30,3\n2024-10-27 02:00,2\n2024-10-27 01:00,1\n";
+    let rest = "Time,Value\n2024-10-27 03:00,6\n2024-10-27 02:30,5\n2024-10-27 02:00,4\n";
+    let other_order = "Time,Value\n2024-10-27 02:00,4\n2024-10-27 02:30,5\n2024-10-27 03:00,6\n";
+    let before = "Time,Value\n2024-10-27 01:30,1\n2024-10-27 02:00,2\n2024-10-27 02:30,3\n";
+    for (name, files) in [("pass", [one_pass, monday]), ("turned", [one_pass, rest]), ("swapped", [other_order, before])] {
+        let names = [format!("{name}.1.csv"), format!("{name}.2.csv")];
+        let inputs = [(names[0].as_str(), files[0].as_bytes()), (names[1].as_str(), files[1].as_bytes())];
+        let count = if name == "pass" { 2 } else { 4 };
+        v.bad_files(&inputs, infer, json!({"reason": "ambiguous_local_time", "line": 2, "count": count}));
+    }
+    v.good_files(
+        &[("backwards.1.csv", rest.as_bytes()), ("backwards.2.csv", one_pass.as_bytes())],
+        infer,
+        json!([
+            ["2024-10-26T23:00:00Z", 1],
+            ["2024-10-27T00:00:00Z", 2],
+            ["2024-10-27T00:30:00Z", 3],
+            ["2024-10-27T01:00:00Z", 4],
+            ["2024-10-27T01:30:00Z", 5],
+            ["2024-10-27T02:00:00Z", 6],
+        ]),
+        json!({}),
+    );
     // Twice back is not once back; once through the hour tells nothing.
     let times = ["2024-10-27 02:00", "2024-10-27 02:30", "2024-10-27 02:10", "2024-10-27 02:40", "2024-10-27 02:20"];
     v.bad("twice-back.csv", csv(&times), infer, json!({"reason": "ambiguous_local_time", "line": 2, "count": 5}));

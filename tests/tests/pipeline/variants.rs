@@ -43,6 +43,11 @@ impl Variants {
         }
     }
 
+    /// Rows that something else put there.
+    pub fn expect(&mut self, rows: Value) {
+        self.expected.extend(rows.as_array().expect("rows").iter().map(|row| full_row(row, "")));
+    }
+
     /// Refused: `fields` are those of the error object; a list holds all acceptable ones, `hint` words of the hint.
     pub fn bad(&mut self, file: &str, content: impl AsRef<[u8]>, options: &str, fields: Value) {
         self.bad_files(&[(file, content.as_ref())], options, fields);

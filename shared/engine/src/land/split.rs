@@ -136,7 +136,7 @@ struct Lander<'a> {
 
 impl Lander<'_> {
     fn take(&mut self, rows: UnitRows, doomed: bool) -> Result<()> {
-        if rows.len() == 0 {
+        if rows.is_empty() {
             return Ok(());
         }
         self.kept += rows.len() as u64;
