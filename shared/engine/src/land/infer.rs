@@ -244,7 +244,9 @@ impl WholeSeries {
             };
             if let Some(descending) = one_after_the_other(&parts) {
                 let rows: Vec<InFold> = parts.iter().flat_map(|part| part.rows.iter().copied()).collect();
-                let of = |(part, ..): &(SeriesScan, Option<i64>, Option<i64>)| part.folds.get(&fold_us).map(|fold| (fold.us, fold.length, fold.previous, fold.next));
+                let of = |(part, ..): &(SeriesScan, Option<i64>, Option<i64>)| {
+                    part.folds.get(&fold_us).map(|fold| (fold.us, fold.length, fold.previous, fold.next))
+                };
                 let (ends, length): (Vec<_>, _) = (self.parts.iter().filter_map(of).collect(), parts.len());
                 let joined = ends.first().zip(ends.last()).map(|(first, last)| FoldRows {
                     us: first.0,
