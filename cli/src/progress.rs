@@ -131,7 +131,7 @@ impl Progress for Console {
         }
     }
 
-    fn expect(&self, step: Step, rows: u64) {
+    fn foresee(&self, step: Step, rows: u64) {
         if let Some(running) = self.shared.lock().as_mut().filter(|running| running.step == step) {
             let first = running.rows_total.replace(rows).is_none();
             if self.style == Style::Bar {

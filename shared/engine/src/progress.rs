@@ -38,7 +38,7 @@ pub trait Progress: Send + Sync {
     /// Rows gone through since the last call.
     fn advance(&self, step: Step, rows: u64);
     /// How many rows the step will go through, as far as that can be told by now.
-    fn expect(&self, _step: Step, _rows: u64) {}
+    fn foresee(&self, _step: Step, _rows: u64) {}
     fn end(&self, step: Step);
     /// Something a user should read: a decision, a retry, a warning.
     fn note(&self, text: &str);

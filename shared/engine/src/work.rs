@@ -231,7 +231,7 @@ impl Attempts for Landing<'_> {
             progress.advance(Step::Land, rows);
             if bytes_so_far > 0 {
                 let all = u128::from(rows_so_far) * u128::from(self.source_bytes) / u128::from(bytes_so_far);
-                progress.expect(Step::Land, u64::try_from(all).unwrap_or(u64::MAX));
+                progress.foresee(Step::Land, u64::try_from(all).unwrap_or(u64::MAX));
             }
         };
         let stat = |path: &str| {

@@ -128,8 +128,8 @@ fn a_request_that_cannot_be_read_leaves_no_job() {
         let outcome = lab.backfill_outcome(&format!("--from in {options}"));
         assert!(matches!(outcome.code, Some(2 | 3)), "{options}: {:?}", outcome.code);
     }
-    std::fs::write(lab.path("in/data.csv"), "ts,device_id\n").unwrap();
-    assert_eq!(lab.backfill_outcome("--from in/data.csv").error(2)["reason"], json!("unsupported_format"));
+    std::fs::write(lab.path("in/data.json"), "{}\n").unwrap();
+    assert_eq!(lab.backfill_outcome("--from in/data.json").error(2)["reason"], json!("unsupported_format"));
     assert_eq!(lab.timelake(&["backfill", "list", "--json"]).json()["jobs"], json!([]));
 }
 

@@ -138,6 +138,7 @@ fn repeated_hours_of_other_zones_are_told_by_order() {
         "ends-in-the-hour",
         "--tz Europe/Berlin --ambiguous infer",
         &[
+            ("2024-10-27 01:30", "2024-10-26T23:30:00Z"),
             ("2024-10-27 02:00", "2024-10-27T00:00:00Z"),
             ("2024-10-27 02:30", "2024-10-27T00:30:00Z"),
             ("2024-10-27 02:00", "2024-10-27T01:00:00Z"),
@@ -237,13 +238,21 @@ fn repeated_hours_over_several_files_and_series() {
     let once = csv(&["2024-10-27 01:00", "2024-10-27 02:00", "2024-10-27 02:30", "2024-10-27 03:00"]);
     v.bad("once.csv", once, infer, json!({"reason": "ambiguous_local_time", "line": 3, "count": 2, "value": "2024-10-27 02:00"}));
     // One series tells, the other does not: the rows of the other are the error.
-    let mixed = "Time,Tag,Value\n2024-10-27 02:30,x1,1\n2024-10-27 02:10,x1,2\n2024-10-27 02:20,x2,3\n";
+    let mixed = "Time,Tag,Value\n2024-10-27 01:30,x1,0\n2024-10-27 02:30,x1,1\n2024-10-27 02:10,x1,2\n2024-10-27 02:20,x2,3\n";
     v.bad(
         "mixed.csv",
         mixed,
         &format!("{infer} --map ts=Time,device_id=Tag,value=Value"),
-        json!({"reason": "ambiguous_local_time", "line": 4, "count": 1, "value": "2024-10-27 02:20"}),
+        json!({"reason": "ambiguous_local_time", "line": 5, "count": 1, "value": "2024-10-27 02:20"}),
     );
+    // Nothing shows in which direction these were written, or whether a reading was delivered twice.
+    let two = "Time,Value\n2024-10-27 02:50,1\n2024-10-27 02:10,2\n";
+    v.bad("two.csv", two, infer, json!({"reason": "ambiguous_local_time", "line": 2, "count": 2}));
+    let door = "Time,Value\n2024-10-26 12:00,0\n2024-10-27 02:10,1\n2024-10-27 02:10,1\n2024-10-27 09:00,0\n";
+    v.bad("door.csv", door, infer, json!({"reason": "ambiguous_local_time", "line": 3, "count": 2}));
+    let delivered = "Time,Value\n2024-10-27 01:30,1\n2024-10-27 02:00,2\n2024-10-27 02:30,3\n";
+    let again = [("again.1.csv", delivered.as_bytes()), ("again.2.csv", delivered.as_bytes())];
+    v.bad_files(&again, infer, json!({"reason": "ambiguous_local_time", "line": 3, "count": 4}));
     v.finish();
 }
 
