@@ -79,7 +79,7 @@ fn published() -> RunManifest {
         "window": {"start": "2024-01-01T00:00:00.000000Z", "end": "2024-07-01T00:00:00.000000Z"},
         "time_range": ["2024-01-01T00:00:00.000000Z", "2024-06-30T23:59:59.500000Z"],
         "as_of": "2026-12-01T00:00:00.000000Z",
-        "source": {"files": 20, "bytes": 317_204_992, "row_groups": 160, "row_groups_pruned": 3},
+        "source": {"files": 20, "bytes": 317_204_992, "rows": 20_100_000, "row_groups": 160, "row_groups_pruned": 3},
         "written": {"files": 24, "bytes": 141_002_003, "partitions": 24, "smallest_file_bytes": 5_100_000, "largest_file_bytes": 6_402_000},
         "plan": {"units": 24, "hash": "9c1f04d2", "base_snapshot": 5734221456879552381_i64, "read_amplification": 1.25, "unit_rows_limit": 4_200_000},
         "groups": [{"group": "all", "state": "PUBLISHED", "round": 1, "units": 24, "units_done": 24, "units_failed": 0, "rederived": 0,
