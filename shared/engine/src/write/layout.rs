@@ -33,7 +33,7 @@ const MIN_CHUNK_ROWS: u64 = 1 << 10;
 /// Rows of a row group, unless rows are wide.
 const MAX_ROW_GROUP_ROWS: u64 = 1 << 20;
 /// Decoded bytes of a row group.
-const MAX_ROW_GROUP_BYTES: u64 = 64 << 20;
+const MAX_ROW_GROUP_BYTES: u64 = 128 << 20;
 /// A further file of a partition is only begun for at least this much.
 const MIN_FILE_BYTES: u64 = 64 << 20;
 const DEFAULT_ZSTD_LEVEL: i32 = 3;
