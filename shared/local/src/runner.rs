@@ -260,16 +260,10 @@ impl<'a> Runner<'a> {
         let receipts = land::receipts(engine, job, &plan).await?;
         landing::list_rejected(engine, job, &receipts).await?;
         let bad_rows = receipts.iter().map(|r| r.bad_rows).sum();
-        let Some(error) = land::verdict(&job.request.rows, &land::errors(&receipts), bad_rows) else { return Ok(Some((plan, receipts))) };
-        change_job(engine, &job.job, job.generation, |j| {
-            let changes = !j.state.is_final();
-            if changes {
-                j.state = State::Rejected;
-                j.error = Some(error.clone());
-            }
-            changes
-        })
-        .await?;
+        let Some(error) = validate::bad_rows(&job.request.rows, &land::errors(&receipts), bad_rows) else {
+            return Ok(Some((plan, receipts)));
+        };
+        self.reject(job, &error).await?;
         Ok(None)
     }
 
@@ -278,6 +272,11 @@ impl<'a> Runner<'a> {
         if matches!(error.kind, Kind::Unavailable | Kind::Internal) {
             return Ok(());
         }
+        self.reject(job, error).await
+    }
+
+    /// The job ends before it has groups.
+    async fn reject(&self, job: &JobRecord, error: &Error) -> Result<()> {
         change_job(self.engine, &job.job, job.generation, |j| {
             let changes = !j.state.is_final();
             if changes {
@@ -286,8 +285,8 @@ impl<'a> Runner<'a> {
             }
             changes
         })
-        .await?;
-        Ok(())
+        .await
+        .map(|_| ())
     }
 
     /// Takes one group as far as it goes.
@@ -386,7 +385,7 @@ impl<'a> Runner<'a> {
         }
         let receipts = receipts(units);
         let bad_rows = receipts.iter().map(|r| r.bad_rows).sum();
-        if let Some(bad) = land::verdict(&job.request.rows, &validate::all_errors(&receipts), bad_rows) {
+        if let Some(bad) = validate::bad_rows(&job.request.rows, &validate::all_errors(&receipts), bad_rows) {
             return cancel::stand_down(self.engine, job, group, State::Rejected, Some(bad)).await;
         }
         if receipts.iter().all(|r| r.files.is_empty()) {

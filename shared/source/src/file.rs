@@ -27,14 +27,18 @@ pub(crate) struct SourceFile {
 impl SourceFile {
     /// Opens the pinned file.
     pub fn open(object: &SourceObject) -> Result<SourceFile> {
-        verify_pin(object)?;
-        let file = File::open(&object.uri).map_err(|error| {
-            Error::invalid(Reason::PathNotReadable, format!("{} cannot be opened: {error}", object.shown))
-                .hint("check its permissions, and the limit on open files")
-                .at(|place| place.file = Some(object.shown.clone()))
-        })?;
-        Ok(SourceFile { file: Arc::new(file), size: object.size })
+        Ok(SourceFile { file: Arc::new(open_pinned(object)?), size: object.size })
     }
+}
+
+/// Opens a file, which must still be the pinned one.
+pub(crate) fn open_pinned(object: &SourceObject) -> Result<File> {
+    verify_pin(object)?;
+    File::open(&object.uri).map_err(|error| {
+        Error::invalid(Reason::PathNotReadable, format!("{} cannot be opened: {error}", object.shown))
+            .hint("check its permissions, and the limit on open files")
+            .at(|place| place.file = Some(object.shown.clone()))
+    })
 }
 
 impl Length for SourceFile {

@@ -1,8 +1,11 @@
 //! Files → listing, inspection, batches: real files, damaged files, and files written here.
 
+mod common;
+
 use arrow::array::*;
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::*;
+use common::{SENSOR, map, try_spec};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use std::fs::File;
@@ -11,36 +14,13 @@ use std::sync::Arc;
 use timelake_model::inventory::InventoryObject;
 use timelake_model::request::{RowOptions, TimeUnit as Unit};
 use timelake_model::time::Period;
-use timelake_model::{Column, ColumnType, Error, Reason, Result, TableContract, TimestampUs};
+use timelake_model::{Error, Reason, Result, TimestampUs};
 use timelake_source::{BoundObject, Inspection, Position, SourceSpec, count_per_chunk, inspect_all, list, read, sample_series};
 
 const MAY: i64 = 1_714_521_600_000_000;
 
-fn columns(text: &str) -> Vec<Column> {
-    let column = |(index, pair): (usize, &str)| {
-        let (name, column_type) = pair.split_once(':').unwrap();
-        let required = name == "ts" || name == "device_id";
-        Column { id: index as i32 + 1, name: name.into(), column_type: ColumnType::parse(column_type).unwrap(), required }
-    };
-    text.split(';').enumerate().map(column).collect()
-}
-
 fn spec(columns_text: &str, options: RowOptions) -> Arc<SourceSpec> {
-    let contract = TableContract {
-        time_column: "ts".into(),
-        series_key: vec!["device_id".into()],
-        dedup_key: Some(vec!["device_id".into(), "ts".into()]),
-        retention: None,
-        lateness: "PT1H".into(),
-        undo: "P14D".into(),
-    };
-    Arc::new(SourceSpec::new(&options, &columns(columns_text), &contract).unwrap())
-}
-
-const SENSOR: &str = "ts:timestamptz;device_id:string;value:double";
-
-fn map(text: &str) -> RowOptions {
-    RowOptions { map: vec![text.into()], ..Default::default() }
+    try_spec(columns_text, options).unwrap()
 }
 
 fn data() -> PathBuf {

@@ -1,45 +1,21 @@
 //! Text files → listing, inspection, batches: what users export, and what goes wrong with it.
 
+mod common;
+
 use arrow::array::*;
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::*;
+use common::{SENSOR, map, try_spec};
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 use timelake_model::request::{RowOptions, TextOptions};
-use timelake_model::{Column, ColumnType, Error, Reason, Result, TableContract};
+use timelake_model::{Error, Reason, Result};
 use timelake_source::{Inspection, Position, SourceBatch, SourceSpec, inspect_all, list, read};
 
-fn columns(text: &str) -> Vec<Column> {
-    let column = |(index, pair): (usize, &str)| {
-        let (name, column_type) = pair.split_once(':').unwrap();
-        let required = name == "ts" || name == "device_id";
-        Column { id: index as i32 + 1, name: name.into(), column_type: ColumnType::parse(column_type).unwrap(), required }
-    };
-    text.split(';').enumerate().map(column).collect()
-}
-
-const SENSOR: &str = "ts:timestamptz;device_id:string;value:double";
 const NOTES: &str = "ts:timestamptz;device_id:string;value:double;note:string";
 
-fn try_spec(columns_text: &str, options: RowOptions) -> Result<Arc<SourceSpec>> {
-    let contract = TableContract {
-        time_column: "ts".into(),
-        series_key: vec!["device_id".into()],
-        dedup_key: Some(vec!["device_id".into(), "ts".into()]),
-        retention: None,
-        lateness: "PT1H".into(),
-        undo: "P14D".into(),
-    };
-    SourceSpec::new(&options, &columns(columns_text), &contract).map(Arc::new)
-}
-
 const MAP: &str = "ts=Time,device_id=Tag,value=Value";
-
-fn map(text: &str) -> RowOptions {
-    RowOptions { map: vec![text.into()], ..Default::default() }
-}
 
 fn with_text(map_text: &str, text: TextOptions) -> RowOptions {
     RowOptions { text, ..map(map_text) }

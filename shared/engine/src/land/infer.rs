@@ -10,6 +10,7 @@
 
 use crate::hash::bytes_hash;
 use crate::write::{Reading, UnitRows, cell_text, internal};
+use arrow::array::ArrayRef;
 use arrow::buffer::BooleanBuffer;
 use arrow::row::{RowConverter, SortField};
 use hashbrown::HashMap;
@@ -18,7 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use timelake_model::land::SeriesFold;
 use timelake_model::{Error, Kind, Result};
-use timelake_source::{ConvertedColumn, FoldRow, LocalTime, SourceBatch, Zone, ZoneConverter};
+use timelake_source::{FoldRow, LocalTime, SourceBatch, Zone, ZoneConverter};
 
 /// Source object and place of a row.
 type At = (u32, u64);
@@ -137,18 +138,18 @@ struct FoldRows {
     next: Option<i64>,
 }
 
-impl FoldRows {
-    /// Two readings at one local time between two neighbours that are as far away as the clock goes back.
-    fn is_hourly(&self, descending: bool) -> bool {
-        let [one, other] = self.rows[..] else { return false };
-        let (early, late) = (self.us - self.length, self.us + 2 * self.length);
-        let (before, after) = if descending { (late, early) } else { (early, late) };
-        let fits = |neighbour: Option<i64>, expected| neighbour.is_none_or(|us| us == expected);
-        one.local == other.local
-            && (self.previous.is_some() || self.next.is_some())
-            && fits(self.previous, before)
-            && fits(self.next, after)
-    }
+/// Two readings at one local time, and no others in the hour, between neighbours that are as far away as the clock goes
+/// back. `folds`: of one file or several that go on one after the other.
+fn is_hourly(folds: &[&FoldRows], descending: bool) -> bool {
+    let rows: Vec<InFold> = folds.iter().flat_map(|fold| fold.rows.iter().copied()).collect();
+    let ([one, other], Some(first), Some(last)) = (&rows[..], folds.first(), folds.last()) else { return false };
+    // From two files one row may be the other, delivered twice: then their values are the same.
+    let differ = one.at.0 == other.at.0 || one.payload != other.payload;
+    let (early, late) = (first.us - first.length, first.us + 2 * first.length);
+    let (before, after) = if descending { (late, early) } else { (early, late) };
+    let fits = |neighbour: Option<i64>, expected| neighbour.is_none_or(|us| us == expected);
+    let known = first.previous.is_some() || last.next.is_some();
+    one.local == other.local && differ && known && fits(first.previous, before) && fits(last.next, after)
 }
 
 impl SeriesScan {
@@ -201,8 +202,6 @@ impl WholeSeries {
         }
     }
 
-    /// `one_at_a_time`: there is one row of a series at each time, so two at one local time are of two passes, or one row
-    /// delivered twice.
     /// Whether the series is written newest first; `None`: nothing tells.
     fn direction(&self) -> Option<bool> {
         let mut steps = self.steps;
@@ -219,6 +218,8 @@ impl WholeSeries {
         Some(steps.back > 0 && steps.forward == 0)
     }
 
+    /// `one_at_a_time`: there is one row of a series at each time, so two at one local time are of two passes, or one row
+    /// delivered twice.
     fn decide(self, series: &[String], one_at_a_time: bool) -> Vec<SeriesFold> {
         let Some(all_descending) = self.direction() else { return vec![] };
         // A file that holds nothing but the hour is read as the series is.
@@ -234,38 +235,23 @@ impl WholeSeries {
                     let fold = part.folds.get(&fold_us)?;
                     let (before, after) = part.once.map_or((false, false), |(least, greatest)| (least < fold.us, greatest > fold.us));
                     let descending = descending(part);
-                    let hourly = one_at_a_time && fold.is_hourly(descending);
                     let around = (fold.previous.or(*previous), fold.next.or(*next), fold.us);
-                    Some(FilePart { rows: &fold.rows, descending, before, after, hourly, around })
+                    Some(FilePart { fold, descending, before, after, around })
                 })
                 .collect();
             let mut decided = |second_pass: At, descending, only_in| {
                 out.push(SeriesFold { series: series.to_vec(), fold_us, second_pass, descending, only_in });
             };
             if let Some(descending) = one_after_the_other(&parts) {
-                let rows: Vec<InFold> = parts.iter().flat_map(|part| part.rows.iter().copied()).collect();
-                let of = |(part, ..): &(SeriesScan, Option<i64>, Option<i64>)| {
-                    part.folds.get(&fold_us).map(|fold| (fold.us, fold.length, fold.previous, fold.next))
-                };
-                let (ends, length): (Vec<_>, _) = (self.parts.iter().filter_map(of).collect(), parts.len());
-                let joined = ends.first().zip(ends.last()).map(|(first, last)| FoldRows {
-                    us: first.0,
-                    length: first.1,
-                    rows: rows.clone(),
-                    previous: first.2,
-                    next: last.3,
-                });
-                // From two files one row may be the other, delivered twice: then their values are the same.
-                let differ = length == 1 || rows.first().map(|row| row.payload) != rows.last().map(|row| row.payload);
-                let hourly = one_at_a_time && differ && joined.is_some_and(|fold| fold.is_hourly(descending));
-                if let Some(at) = second_pass(&rows, descending, hourly) {
+                let folds: Vec<&FoldRows> = parts.iter().map(|part| part.fold).collect();
+                if let Some(at) = second_pass(&folds, descending, one_at_a_time) {
                     decided(at, descending, None);
                     continue;
                 }
             }
             for part in &parts {
-                if let (Some(at), Some(row)) = (second_pass(part.rows, part.descending, part.hourly), part.rows.first()) {
-                    decided(at, part.descending, Some(row.at.0));
+                if let Some(at) = second_pass(&[part.fold], part.descending, one_at_a_time) {
+                    decided(at, part.descending, Some(at.0));
                 }
             }
         }
@@ -275,11 +261,10 @@ impl WholeSeries {
 
 /// The rows of one file in one fold, and whether it has others of the series before and after it.
 struct FilePart<'a> {
-    rows: &'a [InFold],
+    fold: &'a FoldRows,
     descending: bool,
     before: bool,
     after: bool,
-    hourly: bool,
     /// Instants of the series before and after it in source order, and one of its own.
     around: (Option<i64>, Option<i64>, i64),
 }
@@ -307,15 +292,16 @@ fn one_after_the_other(parts: &[FilePart]) -> Option<bool> {
 }
 
 /// The one place where the clock goes back.
-fn second_pass(rows: &[InFold], descending: bool, hourly: bool) -> Option<At> {
+fn second_pass(folds: &[&FoldRows], descending: bool, one_at_a_time: bool) -> Option<At> {
+    let rows: Vec<InFold> = folds.iter().flat_map(|fold| fold.rows.iter().copied()).collect();
     let goes_back = |i: &usize| {
         let (before, after) = (rows[i - 1].local, rows[*i].local);
         if descending { after > before } else { after < before }
     };
     let mut steps = (1..rows.len()).filter(goes_back);
     match (steps.next(), steps.next()) {
-        (Some(step), None) if !repeats_the_file_before(rows, step) => Some(rows[step].at),
-        (None, _) if hourly => rows.get(1).map(|row| row.at),
+        (Some(step), None) if !repeats_the_file_before(&rows, step) => Some(rows[step].at),
+        (None, _) if one_at_a_time && is_hourly(folds, descending) => rows.get(1).map(|row| row.at),
         _ => None,
     }
 }
@@ -345,15 +331,15 @@ fn scan(reading: &Reading, types: &[arrow::datatypes::DataType], source: u32, zo
         let mut usable = vec![true; batch.rows()];
         times.faults.iter().for_each(|fault| usable[fault.row as usize] = false);
         let mut keep: BooleanBuffer = usable.iter().copied().collect();
-        let mut keys = key_arrays(&mut batch, &keep, &rows)?;
-        if keys.iter().any(|column| !column.faults.is_empty()) {
+        let mut keys = rows.key_arrays(&mut batch, Some(&keep))?;
+        if keys.iter().any(|(_, column)| !column.faults.is_empty()) {
             let kept: Vec<usize> = keep.set_indices().collect();
-            keys.iter().flat_map(|column| &column.faults).for_each(|fault| usable[kept[fault.row as usize]] = false);
+            keys.iter().flat_map(|(_, column)| &column.faults).for_each(|fault| usable[kept[fault.row as usize]] = false);
             keep = usable.iter().copied().collect();
-            keys = key_arrays(&mut batch, &keep, &rows)?;
+            keys = rows.key_arrays(&mut batch, Some(&keep))?;
         }
         let mut codes: Vec<Vec<u32>> = vec![Vec::new(); keys.len()];
-        for ((key, column), codes) in rows.keys.iter_mut().zip(&keys).zip(&mut codes) {
+        for ((key, (_, column)), codes) in rows.keys.iter_mut().zip(&keys).zip(&mut codes) {
             key.intern(&column.array, codes)?;
         }
         let series = rows.series.intern(&codes);
@@ -384,10 +370,6 @@ fn scan(reading: &Reading, types: &[arrow::datatypes::DataType], source: u32, zo
     Ok(out)
 }
 
-fn key_arrays(batch: &mut SourceBatch, keep: &BooleanBuffer, rows: &UnitRows) -> Result<Vec<ConvertedColumn>> {
-    rows.key_columns.iter().map(|c| batch.column(*c, Some(keep))).collect()
-}
-
 /// A hash of the values of each row in a fold, keys aside.
 fn payload_hashes(batch: &mut SourceBatch, folds: &[FoldRow], rows: &UnitRows) -> Result<Vec<u64>> {
     if folds.is_empty() {
@@ -396,7 +378,7 @@ fn payload_hashes(batch: &mut SourceBatch, folds: &[FoldRow], rows: &UnitRows) -
     let mut in_fold = vec![false; batch.rows()];
     folds.iter().for_each(|fold| in_fold[fold.row as usize] = true);
     let keep: BooleanBuffer = in_fold.into_iter().collect();
-    let columns = rows.payload.iter().map(|p| Ok(batch.column(p.column, Some(&keep))?.array)).collect::<Result<Vec<_>>>()?;
+    let columns: Vec<ArrayRef> = rows.payload_arrays(batch, Some(&keep))?.into_iter().map(|(_, column)| column.array).collect();
     if columns.is_empty() {
         return Ok(vec![0; folds.len()]);
     }
@@ -440,8 +422,8 @@ mod tests {
         InFold { local, at, payload: u64::from(at.0) << 32 | at.1 }
     }
     fn pass(locals: &[i64], descending: bool) -> Option<usize> {
-        let rows: Vec<InFold> = locals.iter().enumerate().map(|(i, local)| in_fold(*local, (0, i as u64))).collect();
-        second_pass(&rows, descending, false).map(|(_, at)| at as usize)
+        let rows = locals.iter().enumerate().map(|(i, local)| in_fold(*local, (0, i as u64))).collect();
+        second_pass(&[&FoldRows { rows, ..Default::default() }], descending, true).map(|(_, at)| at as usize)
     }
 
     #[test]

@@ -119,24 +119,6 @@ pub fn totals(receipts: &[LandReceipt]) -> Counts {
     })
 }
 
-/// Why nothing can be loaded, if that is so: the first bad row in source order, or too many that were left out.
-pub fn verdict(rows: &RowOptions, errors: &[RowErrors], bad_rows: u64) -> Option<Error> {
-    if let Some(first) = errors.iter().find(|e| !e.skipped) {
-        return Some(first.first.clone());
-    }
-    let limit = rows.max_bad_rows.filter(|limit| bad_rows > *limit)?;
-    let example = errors.first().map_or(String::new(), |e| format!("; the first is {}", e.first.message));
-    let mut error = Error::invalid(Reason::TooManyBadRows, format!("{bad_rows} bad rows are left out, more than {limit}{example}"))
-        .hint("mend the source, or allow more with --max-bad-rows");
-    if let Some(first) = errors.first() {
-        error.place = first.first.place.clone();
-    }
-    Some(error.at(|p| {
-        p.count = Some(bad_rows);
-        p.limit = Some(limit);
-    }))
-}
-
 /// The inventory of the runs, against the table as it is now.
 pub fn inventory(plan: &LandPlan, receipts: &[LandReceipt], table: TableState) -> Result<Inventory> {
     let before = &plan.inventory.table;

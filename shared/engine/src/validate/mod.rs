@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use timelake_model::ids::branch_name;
 use timelake_model::ledger::{GroupRecord, JobRecord};
 use timelake_model::receipt::RowErrors;
+use timelake_model::request::RowOptions;
 use timelake_model::verdict::{Check, Verdict};
 use timelake_model::{Counts, Error, Reason, Result, UnitReceipt};
 
@@ -31,7 +32,25 @@ pub struct Effort<'a> {
 
 /// Bad rows that the user did not ask to skip: reasons to publish nothing.
 pub fn fatal_errors(receipts: &[UnitReceipt]) -> Vec<RowErrors> {
-    merge_errors(receipts.iter().flat_map(|r| r.errors.clone()).filter(|e| !e.skipped))
+    all_errors(receipts).into_iter().filter(|e| !e.skipped).collect()
+}
+
+/// Why nothing can be loaded, if that is so: the first bad row in source order, or too many that were left out.
+pub fn bad_rows(rows: &RowOptions, errors: &[RowErrors], left_out: u64) -> Option<Error> {
+    if let Some(first) = errors.iter().find(|e| !e.skipped) {
+        return Some(first.first.clone());
+    }
+    let limit = rows.max_bad_rows.filter(|limit| left_out > *limit)?;
+    let example = errors.first().map_or(String::new(), |e| format!("; the first is {}", e.first.message));
+    let mut error = Error::invalid(Reason::TooManyBadRows, format!("{left_out} bad rows are left out, more than {limit}{example}"))
+        .hint("mend the source, or allow more with --max-bad-rows");
+    if let Some(first) = errors.first() {
+        error.place = first.first.place.clone();
+    }
+    Some(error.at(|p| {
+        p.count = Some(left_out);
+        p.limit = Some(limit);
+    }))
 }
 
 /// Bad rows of all units, left out or not.

@@ -185,32 +185,32 @@ impl<'a> Gatherer<'a> {
         // Keys: rows without one go to the slice that takes unkeyed rows; then the slice.
         let mut taken = in_time;
         let mut rejected = 0u64;
-        let mut keys = self.key_arrays(batch, taken.as_ref(), rows)?;
+        let mut keys = rows.key_arrays(batch, taken.as_ref())?;
         let faults = faults_of(&mut keys);
         if !faults.is_empty() {
             let ours = self.unit.series.takes_unkeyed();
             let bad = self.reject(at, batch, taken.as_ref(), faults, ours)?;
             rejected += if ours { bad.len() as u64 } else { 0 };
             taken = Some(without(taken.as_ref(), len, &bad));
-            keys = self.key_arrays(batch, taken.as_ref(), rows)?;
+            keys = rows.key_arrays(batch, taken.as_ref())?;
         }
         if !self.unit.series.is_all() {
             let mask = self.slice.mask(&keys)?;
             if mask.count_set_bits() < mask.len() {
                 taken = Some(compose(taken.as_ref(), len, &mask));
-                keys = self.key_arrays(batch, taken.as_ref(), rows)?;
+                keys = rows.key_arrays(batch, taken.as_ref())?;
             }
         }
 
         // Payload: a bad cell rejects its row, and the row's other cells with it.
-        let mut payload = self.payload_arrays(batch, taken.as_ref(), rows)?;
+        let mut payload = rows.payload_arrays(batch, taken.as_ref())?;
         let faults = faults_of(&mut payload);
         if !faults.is_empty() {
             let bad = self.reject(at, batch, taken.as_ref(), faults, true)?;
             rejected += bad.len() as u64;
             taken = Some(without(taken.as_ref(), len, &bad));
-            keys = self.key_arrays(batch, taken.as_ref(), rows)?;
-            payload = self.payload_arrays(batch, taken.as_ref(), rows)?;
+            keys = rows.key_arrays(batch, taken.as_ref())?;
+            payload = rows.payload_arrays(batch, taken.as_ref())?;
         }
 
         let kept = taken.as_ref().map_or(len, BooleanBuffer::count_set_bits);
@@ -279,18 +279,6 @@ impl<'a> Gatherer<'a> {
         Ok(Places::Counted { first_row: batch.first_row, taken: taken.cloned() })
     }
 
-    fn key_arrays(&self, batch: &mut SourceBatch, keep: Option<&BooleanBuffer>, rows: &UnitRows) -> Result<Vec<(usize, ConvertedColumn)>> {
-        rows.key_columns.iter().map(|c| Ok((*c, batch.column(*c, keep)?))).collect()
-    }
-    fn payload_arrays(
-        &self,
-        batch: &mut SourceBatch,
-        keep: Option<&BooleanBuffer>,
-        rows: &UnitRows,
-    ) -> Result<Vec<(usize, ConvertedColumn)>> {
-        rows.payload.iter().map(|p| Ok((p.column, batch.column(p.column, keep)?))).collect()
-    }
-
     /// Records that are no rows: they end here.
     fn bad_records(&mut self, at: &At, batch: &SourceBatch) -> Result<()> {
         self.out.counts.repeated_headers += batch.repeated_headers;
@@ -319,7 +307,7 @@ impl<'a> Gatherer<'a> {
         let mut mask = BooleanBufferBuilder::new(batch.rows());
         mask.append_n(batch.rows(), false);
         folds.iter().for_each(|fold| mask.set_bit(fold.row as usize, true));
-        let series = crate::land::series_texts(&self.key_arrays(batch, Some(&mask.finish()), rows)?, rows)?;
+        let series = crate::land::series_texts(&rows.key_arrays(batch, Some(&mask.finish()))?, rows)?;
         let mut us = times.us.to_vec();
         for (fold, series) in folds.iter().zip(&series) {
             let Some(series) = series else { continue }; // its key is at fault, which is told instead

@@ -10,6 +10,7 @@ use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use timelake_model::inventory::TableState;
 use timelake_model::{Error, Result, TimestampUs};
+use timelake_source::{ConvertedColumn, SourceBatch};
 
 /// Where a piece's rows came from.
 struct Origin {
@@ -228,6 +229,16 @@ impl UnitRows {
         let payload: usize = self.payload.iter().flat_map(|p| &p.pieces).map(|piece| piece.get_array_memory_size()).sum();
         let keys: usize = self.keys.iter().map(KeyColumn::bytes).sum();
         self.times.len() * per_row + payload + keys
+    }
+
+    /// Key columns of a batch, for the rows of `keep`, each with its index among the table's columns.
+    pub fn key_arrays(&self, batch: &mut SourceBatch, keep: Option<&BooleanBuffer>) -> Result<Vec<(usize, ConvertedColumn)>> {
+        self.key_columns.iter().map(|c| Ok((*c, batch.column(*c, keep)?))).collect()
+    }
+
+    /// The other columns but the time, likewise.
+    pub fn payload_arrays(&self, batch: &mut SourceBatch, keep: Option<&BooleanBuffer>) -> Result<Vec<(usize, ConvertedColumn)>> {
+        self.payload.iter().map(|p| Ok((p.column, batch.column(p.column, keep)?))).collect()
     }
 
     /// Starts a piece; its rows are appended to `times`, `codes` and `payload` by the caller.

@@ -4,13 +4,13 @@ use super::bytes::{Compression, decompressed};
 use super::decode::TextStream;
 use super::faults::read_error;
 use super::records::Records;
-use crate::listing::verify_pin;
+use crate::file::open_pinned;
 use encoding_rs::Encoding;
 use std::fs::File;
 use std::io::{self, Read, Take};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use timelake_model::{Error, Reason, Result, SourceObject};
+use timelake_model::{Result, SourceObject};
 
 /// The delimiter until one is found.
 const FIRST_DELIMITER: u8 = b',';
@@ -38,12 +38,7 @@ impl Read for Counted {
 impl OpenText {
     /// Opens the pinned file at its start.
     pub fn open(object: &SourceObject, encoding: Option<&'static Encoding>) -> Result<OpenText> {
-        verify_pin(object)?;
-        let file = File::open(&object.uri).map_err(|error| {
-            Error::invalid(Reason::PathNotReadable, format!("{} cannot be opened: {error}", object.shown))
-                .hint("check its permissions, and the limit on open files")
-                .at(|place| place.file = Some(object.shown.clone()))
-        })?;
+        let file = open_pinned(object)?;
         // Bytes appended while it is read are of another version.
         let read = Arc::new(AtomicU64::new(0));
         let raw = Box::new(Counted { file: file.take(object.size), read: read.clone() });
