@@ -198,7 +198,9 @@ impl Database {
 
 fn prepare(connection: &mut Connection, path: &Path, busy_timeout: Duration) -> Result<(), Fault> {
     connection.busy_timeout(busy_timeout)?;
-    is_new(connection, path)?; // before anything is changed in a file that may not be ours
+    // Before anything is changed in a file that may not be ours. In one transaction: each look for itself could see
+    // another state of a file that another process is just making.
+    is_new(&*connection.transaction()?, path)?;
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(Error::unavailable(

@@ -37,14 +37,20 @@ fn a_file_is_made_once_and_opened_again_with_its_settings() {
 
 #[test]
 fn many_first_openers_make_one_ledger() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ledger.db");
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| SqliteLedger::open(&path, clock()).map(|_| ()).unwrap());
-        }
-    });
-    open(&path).unwrap();
+    for _ in 0..40 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.db");
+        let start = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    start.wait();
+                    SqliteLedger::open(&path, clock()).map(|_| ()).unwrap()
+                });
+            }
+        });
+        open(&path).unwrap();
+    }
 }
 
 #[test]
