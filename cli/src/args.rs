@@ -236,9 +236,16 @@ pub struct LoadArgs {
     #[arg(long, value_name = "COL", help_heading = "Rows")]
     pub version_column: Option<String>,
 
-    /// When a key exists in the table already (merge: the existing row stays, whole)
-    #[arg(long, value_name = "MODE", default_value = "merge", value_parser = choice::<Mode>(&["merge"]), help_heading = "Table")]
+    /// When a key exists in the table already (merge: the existing row stays, whole; fail: load nothing; append: do not
+    /// look, for tables whose rows have no identity)
+    #[arg(long, value_name = "MODE", default_value = "merge", value_parser = choice::<Mode>(&["merge", "append", "fail"]), help_heading = "Table")]
     pub mode: Mode,
+    /// Append although rows have an identity: rows that exist are there twice then
+    #[arg(long, help_heading = "Table")]
+    pub allow_duplicates: bool,
+    /// Load only chunks (days, months: the table's time partitions) that have no rows yet
+    #[arg(long, help_heading = "Table")]
+    pub only_missing: bool,
     /// Load rows although they are older than the table's retention
     #[arg(long, conflicts_with = "clip_retention", help_heading = "Table")]
     pub override_retention: bool,
@@ -258,6 +265,9 @@ pub struct LoadArgs {
     /// Keep those temporary files after publishing
     #[arg(long, help_heading = "Run")]
     pub keep_runs: bool,
+    /// Load although an unfinished job has a window that overlaps
+    #[arg(long, help_heading = "Run")]
+    pub allow_overlap: bool,
     /// Load again although the job is published
     #[arg(long, help_heading = "Run")]
     pub again: bool,

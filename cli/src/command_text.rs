@@ -49,6 +49,8 @@ fn words(request: &BackfillRequest) -> Vec<String> {
         max_bad_rows,
         on_source_conflict,
         mode,
+        allow_duplicates,
+        only_missing,
         version_column,
         override_retention,
         clip_retention,
@@ -104,7 +106,13 @@ fn words(request: &BackfillRequest) -> Vec<String> {
     option("--on-source-conflict", changed::<OnSourceConflict>(on_source_conflict, &plain.on_source_conflict));
     option("--version-column", version_column.clone());
     option("--mode", changed(mode, &plain.mode));
-    for (name, is_set) in [("--hive", hive), ("--override-retention", override_retention), ("--clip-retention", clip_retention)] {
+    for (name, is_set) in [
+        ("--hive", hive),
+        ("--allow-duplicates", allow_duplicates),
+        ("--only-missing", only_missing),
+        ("--override-retention", override_retention),
+        ("--clip-retention", clip_retention),
+    ] {
         if *is_set {
             out.push(name.into());
         }
@@ -137,6 +145,7 @@ mod tests {
              --max-ts 2030-01-01T00:00Z --on-out-of-range skip --on-bad-row skip --on-source-conflict newest --version-column ver \
              --clip-retention",
             "iot.sensor --from a --override-retention --tz=-03:00",
+            "iot.sensor --from a --mode append --allow-duplicates --only-missing",
             "iot.sensor --from a --format csv --delimiter x --decimal , --thousands . --encoding latin1 --null -,NA --null n \
              --null-number v=-1 --null-number w=9 --bad-text-to s --header-line 3 --skip-after-header 1 --ts-format %Y \
              --on-bad-row quarantine --max-bad-rows 5 --ambiguous infer",

@@ -139,6 +139,8 @@ pub fn backfill_request(load: &LoadArgs, available_threads: usize) -> Result<(Ba
         max_bad_rows: load.max_bad_rows,
         on_source_conflict: load.on_source_conflict,
         mode: load.mode,
+        allow_duplicates: load.allow_duplicates,
+        only_missing: load.only_missing,
         version_column: load.version_column.clone(),
         override_retention: load.override_retention,
         clip_retention: load.clip_retention,
@@ -151,6 +153,7 @@ pub fn backfill_request(load: &LoadArgs, available_threads: usize) -> Result<(Ba
         stage_only: load.stage_only,
         work_dir: load.work_dir.as_ref().map(|dir| dir.to_string_lossy().into_owned()),
         keep_runs: load.keep_runs,
+        allow_overlap: load.allow_overlap,
     };
     Ok((BackfillRequest { table, rows, run }, BackfillOptions { again: load.again, new: load.new }))
 }
@@ -337,9 +340,10 @@ mod tests {
             "iot.sensor --from a b --from c --format parquet --map ts=time,v=x\\,y --map q= --set s=a,b --hive --tz Europe/Berlin --ts-unit ms \
              --ambiguous later --nonexistent shift --start 2024-01-01T00:00Z --end 2024-02-01T00:00Z --min-ts 2000-01-01T00:00Z \
              --max-ts 2030-01-01T00:00Z --on-out-of-range skip --on-bad-row skip --on-source-conflict newest --version-column ver \
-             --mode merge --clip-retention --stage-only --verify full --again --new --threads 7 --memory 512MiB --ts-format %s \
+             --clip-retention --stage-only --verify full --again --new --threads 7 --memory 512MiB --ts-format %s \
              --delimiter ; --decimal , --thousands . --encoding latin1 --null -,n\\,a --null ? --null-number v=-1 --bad-text-to s \
-             --header-line 3 --skip-after-header 1 --max-bad-rows 5 --work-dir w --keep-runs",
+             --header-line 3 --skip-after-header 1 --max-bad-rows 5 --work-dir w --keep-runs \
+             --mode append --allow-duplicates --only-missing --allow-overlap",
         )
         .unwrap();
         let rows = &request.rows;
@@ -352,7 +356,7 @@ mod tests {
         let typed = serde_json::to_value(rows).unwrap();
         let plain = serde_json::to_value(RowOptions::default()).unwrap();
         for (name, value) in typed.as_object().unwrap() {
-            let only_one_choice = ["mode", "override_retention"].contains(&name.as_str());
+            let only_one_choice = name == "override_retention";
             assert!(only_one_choice || plain[name] != *value, "{name} was not set");
         }
         for (name, value) in typed["text"].as_object().unwrap() {
@@ -366,6 +370,7 @@ mod tests {
             stage_only: true,
             work_dir: Some("w".into()),
             keep_runs: true,
+            allow_overlap: true,
         };
         assert_eq!(request.run, run);
         assert!(options.again && options.new);

@@ -6,14 +6,18 @@ use crate::land;
 use crate::plan::{self, PlanLimits};
 pub use crate::tables::parse_name as table_ident;
 use crate::write::Reading;
+use arrow::array::AsArray;
+use arrow::datatypes::TimestampMicrosecondType;
+use futures::StreamExt;
 use iceberg::spec::FormatVersion;
 use iceberg::table::Table;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use timelake_model::inventory::{ExistingFile, SourceObject, TableState};
 use timelake_model::land::SeriesFold;
 use timelake_model::ledger::JobRecord;
-use timelake_model::request::{Ambiguous, OnSourceConflict, RowOptions};
-use timelake_model::time::{IsoDuration, MICROS_PER_DAY, TimestampUs, Window};
+use timelake_model::request::{Ambiguous, Mode, OnSourceConflict, RowOptions};
+use timelake_model::time::{IsoDuration, MICROS_PER_DAY, Period, TimestampUs, Window};
 use timelake_model::{BackfillRequest, Column, ColumnType, Error, Inventory, Kind, LandPlan, LandReceipt, Reason, Result, TableContract};
 use timelake_source::{BoundObject, Inspection, SourceSpec};
 use timelake_table::{FileContent, LiveFile};
@@ -57,12 +61,31 @@ pub async fn open_table(engine: &Engine, name: &str) -> Result<OpenTable> {
 pub fn check_request(request: &BackfillRequest, open: &OpenTable) -> Result<()> {
     let rows = &request.rows;
     let bad = |message: String, option: &str| Error::invalid(Reason::InvalidOption, message).at(|p| p.option = Some(option.into()));
-    if open.contract.dedup_key.is_none() {
+    let has_identity = open.contract.dedup_key.is_some();
+    match (rows.mode, has_identity) {
+        (Mode::Append, true) if !rows.allow_duplicates => {
+            return Err(bad(format!("rows of {} have an identity, and append does not look which of them exist", request.table), "--mode")
+                .hint("--mode merge loads each row once; --allow-duplicates appends all the same"));
+        }
+        (Mode::Append, _) => {}
+        (_, false) => {
+            return Err(bad(
+                format!("{} says its rows have no identity (dedup key none), so nothing can tell which exist", request.table),
+                "--mode",
+            )
+            .hint("--mode append loads all rows; or set a dedup key: timelake table contract TABLE --dedup-key ..."));
+        }
+        _ => {}
+    }
+    if rows.allow_duplicates && rows.mode != Mode::Append {
+        return Err(bad("--allow-duplicates has no effect here".into(), "--allow-duplicates").hint("it goes with --mode append"));
+    }
+    if !has_identity && rows.on_source_conflict != OnSourceConflict::Error {
         return Err(bad(
-            format!("{} says its rows have no identity (dedup key none), so a merge cannot tell which exist", request.table),
-            "--mode",
+            format!("rows of {} have no identity (dedup key none), so none of them conflict", request.table),
+            "--on-source-conflict",
         )
-        .hint("set a dedup key: timelake table contract TABLE --dedup-key ..."));
+        .hint("leave the option out"));
     }
     if rows.override_retention && rows.clip_retention {
         return Err(bad("--override-retention and --clip-retention exclude each other".into(), "--clip-retention"));
@@ -155,6 +178,49 @@ pub async fn existing_files(table: &Table, snapshot: i64, contract: &TableContra
     Ok(live.into_iter().map(|f| existing_file(&f)).collect())
 }
 
+/// What of the table the job's rows meet: files with rows that may have their keys, and chunks that are left out.
+async fn meet(inventory: &mut Inventory, open: &OpenTable, rows: &RowOptions, window: &Window) -> Result<()> {
+    if rows.mode == Mode::Append && !rows.only_missing {
+        return Ok(());
+    }
+    let files = existing_files(&open.table, inventory.table.snapshot_id, &open.contract, window).await?;
+    if rows.only_missing {
+        inventory.skipped_chunks = chunks_with_rows(open, &files, window, inventory.table.period()).await?;
+    }
+    if rows.mode != Mode::Append {
+        inventory.table.existing = files;
+    }
+    Ok(())
+}
+
+/// Chunks of the window that have a row. Files within one chunk say it by their bounds, the times of others are read.
+async fn chunks_with_rows(open: &OpenTable, files: &[ExistingFile], window: &Window, period: Period) -> Result<BTreeSet<i64>> {
+    let mut chunks = BTreeSet::new();
+    let mut unclear = Vec::new();
+    for file in files.iter().filter(|f| f.rows > 0) {
+        match file.time.map(|(low, high)| (period.ordinal(low.0), period.ordinal(high.0))) {
+            Some((first, last)) if first == last => {
+                chunks.insert(first);
+            }
+            _ => unclear.push(file.clone()),
+        }
+    }
+    if unclear.is_empty() {
+        return Ok(chunks);
+    }
+    let columns = [open.contract.time_column.clone()];
+    let mut batches = timelake_table::read_rows(&open.table, &unclear, &columns, window).await?;
+    while let Some(batch) = batches.next().await {
+        let batch = batch?;
+        let times = batch
+            .column(0)
+            .as_primitive_opt::<TimestampMicrosecondType>()
+            .ok_or_else(|| Error::internal("the time column of existing rows is no timestamp"))?;
+        chunks.extend(times.iter().flatten().filter(|t| window.contains(*t)).map(|t| period.ordinal(t)));
+    }
+    Ok(chunks)
+}
+
 pub fn existing_file(f: &LiveFile) -> ExistingFile {
     ExistingFile {
         path: f.path.clone(),
@@ -227,6 +293,7 @@ pub async fn take(
         range,
         retention_start,
         clip_retention: rows.clip_retention,
+        skipped_chunks: BTreeSet::new(),
         landed: None,
         warnings: inspections.iter().flat_map(|i| i.warnings.clone()).chain(open.notes.clone()).chain(effort.limits.warning()).fold(
             vec![],
@@ -247,10 +314,11 @@ pub async fn take(
         return to_land(inventory, bound);
     }
     let window = plan::window(&inventory);
-    inventory.table.existing = existing_files(&open.table, inventory.table.snapshot_id, &open.contract, &window).await?;
+    meet(&mut inventory, open, rows, &window).await?;
     refine(&mut inventory, &bound, job, effort)?;
     if land::is_cheaper(&plan::plan(&inventory, &job.job, job.generation, effort.limits)?) {
         inventory.table.existing.clear();
+        inventory.skipped_chunks.clear();
         return to_land(inventory, bound);
     }
     Ok(Taken::Direct { inventory: Box::new(inventory), bound })
@@ -276,13 +344,14 @@ fn folds(
 /// The inventory of a landed source: its runs, against the table at the head of `main` as it is now.
 pub async fn of_runs(
     open: &OpenTable,
+    rows: &RowOptions,
     plan: &LandPlan,
     receipts: &[LandReceipt],
     effort: &Effort<'_>,
 ) -> Result<(Inventory, Vec<BoundObject>)> {
     let mut inventory = land::inventory(plan, receipts, table_state(open, &plan.inventory.table.name)?)?;
     let window = plan::window(&inventory);
-    inventory.table.existing = existing_files(&open.table, inventory.table.snapshot_id, &open.contract, &window).await?;
+    meet(&mut inventory, open, rows, &window).await?;
     let bound = reopen_runs(&inventory, effort)?;
     Ok((inventory, bound))
 }

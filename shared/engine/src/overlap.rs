@@ -15,6 +15,7 @@ use hashbrown::HashSet;
 use iceberg::table::Table;
 use std::collections::BTreeSet;
 use timelake_model::inventory::{ExistingFile, TableState};
+use timelake_model::request::Mode;
 use timelake_model::{Error, Reason, Result, TimestampUs, UnitReceipt, Window};
 
 /// Keys of arrived rows held in memory; with more, every touched unit is derived again.
@@ -30,8 +31,9 @@ pub enum Overlap {
 }
 
 /// Checks everything between two heads of `main`. Errors are reasons to hold.
-pub async fn check(table: &Table, stored: &StoredPlan, receipts: &[UnitReceipt], from: i64, to: i64) -> Result<Overlap> {
-    if from == to {
+pub async fn check(table: &Table, stored: &StoredPlan, mode: Mode, receipts: &[UnitReceipt], from: i64, to: i64) -> Result<Overlap> {
+    // What is only appended meets no row, whatever others do to theirs.
+    if from == to || mode == Mode::Append {
         return Ok(Overlap::Clear);
     }
     let state = &stored.inventory.table;

@@ -174,8 +174,12 @@ pub fn plan(inventory: &Inventory, job: &JobId, generation: u32, limits: PlanLim
 pub fn window(inventory: &Inventory) -> Window {
     let load = inventory.window();
     let period = inventory.table.period();
-    let times =
-        inventory.objects.iter().flat_map(|o| &o.row_groups).filter(|g| g.rows > 0 && touches(&load, g.time)).filter_map(|g| g.time);
+    let times = inventory
+        .objects
+        .iter()
+        .flat_map(|o| &o.row_groups)
+        .filter(|g| g.rows > 0 && touches(&load, g.time) && !inventory.is_skipped(g))
+        .filter_map(|g| g.time);
     match times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) {
         None => empty_at(&load),
         Some((low, high)) => {
@@ -228,6 +232,9 @@ fn sort_out<'a>(inventory: &'a Inventory, window: &Window) -> (Vec<Source<'a>>, 
 fn outside(inventory: &Inventory, info: &RowGroupInfo, window: &Window) -> Option<Outside> {
     let time = info.time?;
     let within = |w: &Window| w.contains(time.0.0) && w.contains(time.1.0);
+    if within(window) && inventory.is_skipped(info) {
+        return Some(Outside::SkippedChunk);
+    }
     if touches(window, info.time) || !within(&inventory.times) {
         return None;
     }

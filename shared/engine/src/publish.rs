@@ -69,7 +69,7 @@ pub async fn publish(
         still_the_table(&table, stored, &job.table)?;
         let head = metadata.current_snapshot().ok_or_else(|| table_replaced(&job.table))?;
         let checked = group.checked_snapshot.unwrap_or(stored.plan.base_snapshot);
-        match overlap::check(&table, stored, receipts, checked, head.snapshot_id()).await? {
+        match overlap::check(&table, stored, job.request.rows.mode, receipts, checked, head.snapshot_id()).await? {
             Overlap::Clear => {}
             Overlap::Again(units) => {
                 let open = OpenTable { contract: stored.inventory.table.contract.clone(), table: table.clone(), notes: vec![] };

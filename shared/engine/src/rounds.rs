@@ -96,12 +96,13 @@ async fn open_branches(engine: &Engine, job: &JobRecord, stored: &StoredPlan, gr
         if metadata.uuid().to_string() != plan.table_uuid {
             return Err(table_replaced(&job.table));
         }
-        if let Some((other, lock)) = overlapping_lock(metadata.properties(), &own, &plan.window) {
+        if let Some((other, lock)) = overlapping_lock(metadata.properties(), &own, &plan.window).filter(|_| !job.request.run.allow_overlap)
+        {
             return Err(Error::conflict(
                 Reason::WindowLocked,
                 format!("job {other} has not published its window {} yet, which overlaps {}", lock.window, plan.window),
             )
-            .hint(format!("finish it (timelake backfill resume {other}) or give it up (timelake backfill cancel {other})"))
+            .hint(format!("finish it (timelake backfill resume {other}), give it up (timelake backfill cancel {other}), or load beside it: --allow-overlap"))
             .at(|p| p.job = Some(other)));
         }
         let refs = timelake_table::refs(metadata)?;

@@ -75,8 +75,10 @@ fn inventory() -> impl Strategy<Value = Inventory> {
     let partition = (prop_oneof![Just("day"), Just("month"), Just("year"), Just("")], any::<bool>());
     let range = (prop::option::of(-500i64..900), prop::option::of(0i64..600));
     let series = prop_oneof![Just(vec![]), Just((0..50).map(|i| format!("d{i:02}")).collect::<Vec<_>>())];
-    (objects, partition, range, prop::option::of(0i64..400), any::<bool>(), series).prop_map(
-        |(objects, (time, bucketed), range, retention, clip, series_sample)| {
+    // Days in which the table has rows; none in half of the inventories.
+    let skipped = prop_oneof![Just(vec![]), prop::collection::vec(-400i64..800, 1..600)];
+    (objects, partition, range, prop::option::of(0i64..400), any::<bool>(), series, skipped).prop_map(
+        |(objects, (time, bucketed), range, retention, clip, series_sample, skipped)| {
             let objects = objects
                 .into_iter()
                 .enumerate()
@@ -104,8 +106,11 @@ fn inventory() -> impl Strategy<Value = Inventory> {
             let at = |day: i64| TimestampUs(day * MICROS_PER_DAY + 1_234_567);
             let start = range.0.map(at);
             let end = range.1.map(|length| TimestampUs(start.map_or(at(0).0, |s| s.0) + length * MICROS_PER_DAY + 1));
+            let table = table(time, bucketed);
+            let period = table.period();
             Inventory {
-                table: table(time, bucketed),
+                skipped_chunks: skipped.into_iter().map(|day| period.ordinal(day * MICROS_PER_DAY)).collect(),
+                table,
                 objects,
                 series_sample,
                 row_bytes: 100,
@@ -167,6 +172,16 @@ proptest! {
             prop_assert!(inventory.times.contains(time.0.0) && inventory.times.contains(time.1.0), "rows outside min/max must be read to be rejected");
             match pruned.outside {
                 Outside::Range => prop_assert!(!timelake_model::plan::touches(&inventory.range, Some(time))),
+                Outside::SkippedChunk => {
+                    let load = inventory.window();
+                    prop_assert!(load.contains(time.0.0) && load.contains(time.1.0));
+                    let counted = &inventory.objects[pruned.object as usize].row_groups[pruned.row_group as usize].per_chunk;
+                    let chunks: Vec<i64> = match counted.is_empty() {
+                        true => (plan.period.ordinal(time.0.0)..=plan.period.ordinal(time.1.0)).collect(),
+                        false => counted.keys().copied().collect(),
+                    };
+                    prop_assert!(chunks.iter().all(|chunk| inventory.skipped_chunks.contains(chunk)));
+                }
                 Outside::Retention => prop_assert!(inventory.clip_retention && time.1 < inventory.retention_start.unwrap()),
             }
         }
@@ -187,7 +202,7 @@ proptest! {
             prop_assert_eq!(takers.len(), expected, "time {} of {}", time, loaded);
             for (o, object) in inventory.objects.iter().enumerate() {
                 for (g, info) in object.row_groups.iter().enumerate().filter(|(_, i)| i.rows > 0) {
-                    let may_hold = info.time.is_some_and(|(low, high)| low.0 <= time && time <= high.0)
+                    let may_hold = !inventory.skipped_chunks.contains(&plan.period.ordinal(time)) && info.time.is_some_and(|(low, high)| low.0 <= time && time <= high.0)
                         && (info.per_chunk.is_empty() || info.per_chunk.contains_key(&plan.period.ordinal(time)));
                     if let (true, Some(unit)) = (may_hold, takers.first()) {
                         let reads = unit.inputs.iter().any(|i| i.object == o as u32 && i.row_groups.contains(&(g as u32)));
@@ -231,6 +246,7 @@ fn unit_limits_are_partition_limits_unless_one_chunk_exceeds_memory() {
         retention_start: None,
         warnings: vec![],
         clip_retention: false,
+        skipped_chunks: Default::default(),
         landed: None,
     };
     let limits = PlanLimits { memory_bytes: 64 << 20, threads: 1 };

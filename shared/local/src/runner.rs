@@ -189,7 +189,7 @@ impl<'a> Runner<'a> {
                 let Some((plan, receipts)) = self.land(job, *plan, bound, &spec, &effort).await? else { return Ok(None) };
                 // The table may have got rows meanwhile.
                 let table = inventory::open_table(engine, &job.table).await?;
-                inventory::of_runs(&table, &plan, &receipts, &effort).await?
+                inventory::of_runs(&table, &job.request.rows, &plan, &receipts, &effort).await?
             }
         };
         let planned: Vec<SourceObject> = found.objects.iter().map(|o| o.object.clone()).collect();

@@ -5,7 +5,7 @@ use crate::land::Landed;
 use crate::time::{Period, TimestampUs, Window};
 use crate::types::Column;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A file of the source, pinned by size and fingerprint: a later read of other bytes is `source_changed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,6 +165,9 @@ pub struct Inventory {
     pub warnings: Vec<String>,
     /// Beyond retention is counted (`--clip-retention`) instead of an error.
     pub clip_retention: bool,
+    /// Chunks (ordinals of the table's period) that the table has rows in, under `--only-missing`: left out.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub skipped_chunks: BTreeSet<i64>,
     /// Set when the objects are runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landed: Option<Landed>,
@@ -188,6 +191,16 @@ impl Inventory {
             Some(landed) => landed.sources.iter().map(|s| &s.object).collect(),
             None => self.objects.iter().map(|o| &o.object).collect(),
         }
+    }
+    /// Are all rows of a row group in chunks that are left out?
+    pub fn is_skipped(&self, row_group: &RowGroupInfo) -> bool {
+        let Some((low, high)) = row_group.time.filter(|_| !self.skipped_chunks.is_empty()) else { return false };
+        if !row_group.per_chunk.is_empty() {
+            return row_group.per_chunk.keys().all(|ordinal| self.skipped_chunks.contains(ordinal));
+        }
+        let period = self.table.period();
+        let (first, last) = (period.ordinal(low.0), period.ordinal(high.0));
+        self.skipped_chunks.range(first..=last).count() as i64 == last - first + 1
     }
     /// What is loaded: inside min/max, inside the range, inside retention.
     pub fn window(&self) -> Window {

@@ -105,6 +105,8 @@ impl SeriesSlice {
 pub enum Outside {
     Range,
     Retention,
+    /// In chunks that the table has rows in, under `--only-missing`.
+    SkippedChunk,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -43,6 +43,12 @@ pub struct RowOptions {
     pub max_bad_rows: Option<u64>,
     pub on_source_conflict: OnSourceConflict,
     pub mode: Mode,
+    /// `append` although rows have an identity: rows that exist are there twice then.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub allow_duplicates: bool,
+    /// Chunks in which the table has rows are left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub only_missing: bool,
     /// For `newest`: the column whose larger value wins.
     pub version_column: Option<String>,
     pub override_retention: bool,
@@ -88,6 +94,8 @@ pub struct RunOptions {
     pub work_dir: Option<String>,
     /// Landed runs stay after publishing.
     pub keep_runs: bool,
+    /// Load although an unfinished job's window overlaps: what both load is settled when the second one publishes.
+    pub allow_overlap: bool,
 }
 
 pub const DEFAULT_MEMORY_BYTES: u64 = 1_000_000_000;
@@ -101,6 +109,7 @@ impl Default for RunOptions {
             stage_only: false,
             work_dir: None,
             keep_runs: false,
+            allow_overlap: false,
         }
     }
 }
@@ -126,7 +135,11 @@ choice!(/// One key with different payloads inside the source.
     OnSourceConflict { Error, First, Last, Newest } default Error);
 choice!(/// What happens when backfilled rows meet existing rows.
     Mode { /// The existing row wins, whole row.
-        Merge } default Merge);
+        Merge,
+        /// Existing rows are not looked at.
+        Append,
+        /// A key that exists stops the job.
+        Fail } default Merge);
 
 /// Unit of times stored as plain numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@ mod landing;
 mod layout;
 mod mistakes;
 mod model;
+mod modes;
 mod moved_main;
 mod readers;
 mod repeat;

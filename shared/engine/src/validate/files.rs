@@ -255,12 +255,12 @@ impl<'a> Scan<'a> {
                 if order.is_gt() {
                     return Ok(Some(format!("row {} is out of order", self.rows + i as u64 + 1)));
                 }
-                if order.is_eq() && self.checker.layout.same_key {
+                if order.is_eq() && self.checker.layout.unique && self.checker.layout.same_key {
                     return Ok(Some(format!("row {} has the key of the row before", self.rows + i as u64 + 1)));
                 }
             }
             let hash = key_hash(hashes[identities[i] as usize], *t);
-            if !self.checker.layout.same_key && !self.seen.insert(hash) {
+            if self.checker.layout.unique && !self.checker.layout.same_key && !self.seen.insert(hash) {
                 return Ok(Some(format!("row {} has a key that is already there", self.rows + i as u64 + 1)));
             }
             self.key_hash = self.key_hash.wrapping_add(hash);

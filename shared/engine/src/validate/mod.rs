@@ -72,6 +72,7 @@ pub fn totals(stored: &StoredPlan, receipts: &[UnitReceipt]) -> Counts {
         match pruned.outside {
             timelake_model::plan::Outside::Range => counts.outside_range += pruned.rows,
             timelake_model::plan::Outside::Retention => counts.outside_retention += pruned.rows,
+            timelake_model::plan::Outside::SkippedChunk => counts.skipped_chunk += pruned.rows,
         }
     }
     counts

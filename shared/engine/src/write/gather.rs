@@ -1,7 +1,7 @@
 //! Reads row groups (or a source that is landed) and keeps the rows that are taken: converted, keyed, counted.
 //!
 //! A row is classified in one order, the same for every unit that reads it: no usable time or time outside
-//! min/max → rejected; outside the range or retention → counted; these by the row group's owner only. Then
+//! min/max → rejected; outside the range or retention, or in a chunk that is left out → counted; these by the row group's owner only. Then
 //! the unit whose time range and series it falls in takes it, and only that unit judges its other values.
 
 use super::errors::{BadRow, ErrorBook};
@@ -18,6 +18,7 @@ use timelake_model::inventory::Inventory;
 use timelake_model::plan::WorkUnit;
 use timelake_model::receipt::RowGroupRows;
 use timelake_model::request::{OnBadRow, OnOutOfRange, RowOptions, TimeUnit};
+use timelake_model::time::Period;
 use timelake_model::{Counts, Error, Reason, Result, TimestampUs, Window};
 use timelake_source::{BoundObject, CellFault, ConvertedColumn, Position, SourceBatch, SourceSpec, TimeColumn};
 
@@ -95,7 +96,9 @@ pub struct Gatherer<'a> {
     left_out: Vec<RejectedRow>,
     time_index: usize,
     /// What any unit of the plan loads.
-    load: timelake_model::Window,
+    load: Window,
+    /// The table's period, when some of its chunks are left out.
+    skipping: Option<Period>,
 }
 
 /// A batch and where it is from.
@@ -122,6 +125,7 @@ impl<'a> Gatherer<'a> {
             left_out: vec![],
             time_index,
             load: reading.inventory.window(),
+            skipping: (!reading.inventory.skipped_chunks.is_empty()).then(|| table.period()),
         })
     }
 
@@ -177,6 +181,12 @@ impl<'a> Gatherer<'a> {
             None if times.us.iter().all(|t| low <= *t && *t < high) => None,
             None => Some(BooleanBuffer::collect_bool(len, |i| low <= times.us[i] && times.us[i] < high)),
             Some(ok) => Some(BooleanBuffer::collect_bool(len, |i| ok.value(i) && low <= times.us[i] && times.us[i] < high)),
+        };
+        let in_time = match self.skipping {
+            None => in_time,
+            Some(_) => {
+                Some(BooleanBuffer::collect_bool(len, |i| in_time.as_ref().is_none_or(|m| m.value(i)) && !self.is_skipped(times.us[i])))
+            }
         };
         if len == 0 || window.is_empty() || in_time.as_ref().is_some_and(|m| m.count_set_bits() == 0) {
             return Ok(());
@@ -339,11 +349,17 @@ impl<'a> Gatherer<'a> {
         }
         let (times, range) = (self.reading.inventory.times, self.reading.inventory.range);
         for (i, t) in us.iter().enumerate() {
-            if self.load.contains(*t) || timed.is_some_and(|m| !m.value(i)) {
+            let loads = self.load.contains(*t);
+            if loads && self.skipping.is_none() || timed.is_some_and(|m| !m.value(i)) {
+                continue;
+            }
+            if loads && !self.is_skipped(*t) {
                 continue;
             }
             left += 1;
-            if !times.contains(*t) {
+            if loads {
+                self.out.counts.skipped_chunk += 1;
+            } else if !times.contains(*t) {
                 self.out.counts.rejected += 1;
                 self.out_of_times(at, batch, i, *t);
             } else if !range.contains(*t) {
@@ -360,6 +376,11 @@ impl<'a> Gatherer<'a> {
             self.out.counts.rows_read += left;
         }
         Ok(())
+    }
+
+    /// Is the time in a chunk that is left out?
+    fn is_skipped(&self, us: i64) -> bool {
+        self.skipping.is_some_and(|period| self.reading.inventory.skipped_chunks.contains(&period.ordinal(us)))
     }
 
     fn out_of_times(&mut self, at: &At, batch: &SourceBatch, row: usize, us: i64) {

@@ -14,6 +14,7 @@ mod rows;
 mod sink;
 mod slice;
 
+use errors::{BadRow, ErrorBook};
 pub use errors::{fatal_error, merge as merge_errors};
 pub use gather::{Gatherer, Reading, RejectedRow};
 pub(crate) use keys::internal;
@@ -29,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use timelake_model::inventory::{ExistingFile, TableState};
 use timelake_model::plan::{WorkUnit, WritePlan, touches};
 use timelake_model::receipt::UnitReceipt;
-use timelake_model::request::{Ambiguous, OnSourceConflict, RowOptions};
+use timelake_model::request::{Ambiguous, Mode, OnSourceConflict, RowOptions};
 use timelake_model::{AttemptId, Error, Reason, Result, TimestampUs};
 use timelake_source::Position;
 use tokio::runtime::Handle;
@@ -149,13 +150,14 @@ fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather:
     };
     let truncated = inventory.landed.as_ref().map_or(0, |l| l.counts.precision_truncated) + gathered.counts.precision_truncated;
     let hint = conflict_hint(task.reading.options, truncated);
-    order::Dedup { rows, policy, version, shown: &shown, hint: &hint }.run(
-        &mut sorted,
-        &mut gathered.counts,
-        &mut gathered.errors,
-        &codes,
-    )?;
-    drop(codes);
+    if rows.unique {
+        order::Dedup { rows, policy, version, shown: &shown, hint: &hint }.run(
+            &mut sorted,
+            &mut gathered.counts,
+            &mut gathered.errors,
+            &codes,
+        )?;
+    }
 
     let files: Vec<ExistingFile> = task.existing.iter().filter(|f| touches(&task.unit.window, f.time)).cloned().collect();
     let stays = if files.is_empty() || sorted.rows.is_empty() {
@@ -163,6 +165,13 @@ fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather:
     } else {
         Some(meet_existing(task, rows, &sorted, &ranks, &files, &mut gathered.counts)?)
     };
+    if let Some(stays) = stays.as_ref().filter(|_| task.reading.options.mode == Mode::Fail) {
+        for (_, row) in sorted.rows.iter().filter(|(_, row)| !stays[*row as usize]) {
+            let (source, number) = rows.place(*row);
+            exists_already(&mut gathered.errors, source, number, &rows.key_text(*row, codes[*row as usize])?, &shown);
+        }
+    }
+    drop(codes);
 
     let survivors: Vec<u32> =
         sorted.rows.iter().map(|(_, row)| *row).filter(|row| stays.as_ref().is_none_or(|s| s[*row as usize])).collect();
@@ -175,6 +184,21 @@ fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather:
     let ranks = rows.series.ranks(&rows.keys);
     let sorted = order::sort(&codes, &ranks, &rows.times, Some(&survivors));
     Ok(sorted.rows.into_iter().map(|(_, row)| row).collect())
+}
+
+/// Under `--mode fail` a key that the table has stops the job.
+fn exists_already(errors: &mut ErrorBook, source: u32, row: u64, key: &str, shown: &dyn Fn(u32, u64) -> (String, Position)) {
+    let reason = Reason::OverlapsExisting;
+    errors.add(BadRow { reason, column: "", object: source, row, value: Some(key), skipped: false }, || {
+        let (file, here) = shown(source, row);
+        Error::conflict(reason, format!("{file} {here}: the table has a row with the key {key}"))
+            .hint("--mode merge keeps the table's rows and loads the others; --only-missing leaves out chunks that have rows")
+            .at(|p| {
+                p.file = Some(file);
+                here.mark(p);
+                p.key = Some(key.to_string());
+            })
+    });
 }
 
 /// Two rows of one key can be of our own making: then that is the thing to look at first.

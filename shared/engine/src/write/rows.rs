@@ -144,6 +144,8 @@ pub struct UnitRows {
     pub identity: Tuples,
     /// The identity is the series: one order serves both.
     pub same_key: bool,
+    /// Rows have an identity: of rows with the same one, one stays.
+    pub unique: bool,
 }
 
 /// Which columns are keys, and how series and identity are made of them. The same everywhere a row's
@@ -156,6 +158,8 @@ pub struct KeyLayout {
     pub identity: Vec<usize>,
     /// Identity and series are the same columns: one order serves both.
     pub same_key: bool,
+    /// Rows have an identity. Without one their keys are hashed by series, and may repeat.
+    pub unique: bool,
 }
 
 impl KeyLayout {
@@ -165,7 +169,7 @@ impl KeyLayout {
         let contract = &table.contract;
         let dedup: Vec<String> = match &contract.dedup_key {
             Some(key) => key.iter().filter(|c| **c != contract.time_column).cloned().collect(),
-            None => return Err(Error::internal("a merge needs a dedup key")),
+            None => contract.series_key.clone(),
         };
         let mut key_columns = Vec::new();
         for name in contract.series_key.iter().chain(&dedup) {
@@ -186,13 +190,13 @@ impl KeyLayout {
         let same_key = sorted(&series) == sorted(&identity);
         // Same columns: the same order of columns too, so that one code serves both.
         let identity = if same_key { series.clone() } else { identity };
-        Ok(KeyLayout { key_columns, series, identity, same_key })
+        Ok(KeyLayout { key_columns, series, identity, same_key, unique: contract.dedup_key.is_some() })
     }
 }
 
 impl UnitRows {
     pub fn new(table: &TableState, plain_types: &[arrow::datatypes::DataType]) -> Result<Self> {
-        let KeyLayout { key_columns, series, identity, same_key } = KeyLayout::new(table)?;
+        let KeyLayout { key_columns, series, identity, same_key, unique } = KeyLayout::new(table)?;
         let payload = (0..table.columns.len())
             .filter(|i| table.columns[*i].name != table.contract.time_column && !key_columns.contains(i))
             .map(Payload::new)
@@ -207,6 +211,7 @@ impl UnitRows {
             identity: Tuples::new(identity),
             series: Tuples::new(series),
             same_key,
+            unique,
             key_columns,
         })
     }
