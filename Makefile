@@ -3,6 +3,8 @@
 PROFILE    := ci
 TARGET_DIR := $(if $(CARGO_TARGET_DIR),$(abspath $(CARGO_TARGET_DIR)),$(CURDIR)/target)
 BINARY     := $(TARGET_DIR)/$(PROFILE)/timelake
+# Tests kill the command at named steps; only builds with this feature can be.
+FAILPOINTS := --features timelake-cli/failpoints
 VENV       := $(CURDIR)/.venv
 BENCH_VENV := $(CURDIR)/.venv-bench
 STAMP      := .installed
@@ -23,7 +25,7 @@ help: ## print this list
 
 check: ## formatting and lints of all code, warnings are errors
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --profile $(PROFILE) -- -D warnings
+	cargo clippy --workspace --all-targets --profile $(PROFILE) $(FAILPOINTS) -- -D warnings
 
 build: ## the timelake command, as the tests and the demo use it
 	cargo build --workspace --bins --profile $(PROFILE)
@@ -31,7 +33,7 @@ build: ## the timelake command, as the tests and the demo use it
 
 # With the test targets, so that the tests that follow find every dependency compiled with the same features.
 build-tests:
-	cargo build --workspace --all-targets --profile $(PROFILE)
+	cargo build --workspace --all-targets --profile $(PROFILE) $(FAILPOINTS)
 
 venv: $(VENV)/$(STAMP) ## the Python readers of the tests in .venv (needs Python 3.11 or newer)
 
@@ -52,10 +54,10 @@ $(BENCH_VENV)/$(STAMP): bench/requirements.txt
 
 test: venv build-tests ## all tests, tables judged by PyIceberg and DuckDB
 	@if cargo nextest --version >/dev/null 2>&1; then \
-	  cargo nextest run --cargo-profile $(PROFILE) --workspace; \
+	  cargo nextest run --cargo-profile $(PROFILE) --workspace $(FAILPOINTS); \
 	else \
 	  echo "cargo-nextest is not installed: running cargo test"; \
-	  cargo test --profile $(PROFILE) --workspace; \
+	  cargo test --profile $(PROFILE) --workspace $(FAILPOINTS); \
 	fi
 
 demo: build venv ## a historian's CSV in local time into a live table, and queries (in demo-out/)

@@ -9,7 +9,7 @@ use timelake_model::request::{Ambiguous, Mode, Nonexistent, OnBadRow, OnOutOfRan
 pub const DEFAULT_LAKE: &str = "./lake";
 pub const LAKE_VARIABLE: &str = "TIMELAKE_LAKE";
 /// Verbs that stand where TABLE stands otherwise.
-pub const JOB_VERBS: [&str; 7] = ["list", "status", "resume", "cancel", "report", "validate", "publish"];
+pub const JOB_VERBS: [&str; 9] = ["list", "locks", "status", "resume", "cancel", "report", "validate", "publish", "gc"];
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -36,6 +36,15 @@ Examples:
 
 The same command again goes on with an unfinished job, and changes nothing on
 a published one. JOB is a job's id or the beginning of it.";
+
+const WORKER_EXAMPLES: &str = "\
+Examples:
+  timelake worker
+  timelake worker --job iot-sensor-3f9a --wait PT1H --threads 4
+
+A worker plans and publishes nothing: it takes units of jobs that `timelake
+backfill` runs in another process, and ends when there are none any more. It may
+be killed at any time; what it held is done by others.";
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
@@ -66,11 +75,14 @@ pub struct Cli {
 pub enum Command {
     /// Loads history into a table, and looks after the jobs that do so
     #[command(
-        override_usage = "timelake backfill TABLE --from PATH... [OPTIONS]\n       timelake backfill list [TABLE]\n       timelake backfill status|resume|cancel|report|validate|publish JOB",
+        override_usage = "timelake backfill TABLE --from PATH... [OPTIONS]\n       timelake backfill list|locks [TABLE]\n       timelake backfill status|resume|cancel|report|validate|publish JOB\n       timelake backfill gc [--older-than DURATION] [--dry-run]",
         after_help = format!("{BACKFILL_EXAMPLES}\n\n{EXIT_CODES}"),
         disable_help_subcommand = true
     )]
     Backfill(Box<BackfillArgs>),
+    /// Joins jobs that run in other processes on this machine, and does some of their work
+    #[command(after_help = WORKER_EXAMPLES)]
+    Worker(WorkerArgs),
     /// Makes tables, lists and shows them, and reads or sets their contract
     #[command(disable_help_subcommand = true)]
     Table {
@@ -111,6 +123,12 @@ pub enum JobVerb {
         #[arg(value_name = "TABLE")]
         table: Option<String>,
     },
+    /// Lists windows that are locked: loaded by jobs that are not published yet
+    Locks {
+        /// Only windows of this table
+        #[arg(value_name = "TABLE")]
+        table: Option<String>,
+    },
     /// Shows how far a job is, by group and unit
     Status(JobArg),
     /// Goes on with a job that is on HOLD or was interrupted
@@ -129,6 +147,32 @@ pub enum JobVerb {
     },
     /// Publishes a staged job in one commit
     Publish(JobArg),
+    /// Removes what jobs left behind and no table refers to: files of attempts that lost, branches, tags whose undo
+    /// window is over, temporary files
+    Gc {
+        /// The grace period: what was touched since stays (P7D, PT1H)
+        #[arg(long, value_name = "DURATION", default_value = "P1D")]
+        older_than: String,
+        /// Say what would be removed, remove nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct WorkerArgs {
+    /// Only this job, by its id or the beginning of it [default: whatever runs in this lake]
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<String>,
+    /// How long to wait for work while no job runs (PT10S, PT1H)
+    #[arg(long, value_name = "DURATION", default_value = "PT10S")]
+    pub wait: String,
+    /// Threads that write [default: all cores]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Memory of this process, for example 512MiB or 2GB
+    #[arg(long, value_name = "SIZE", default_value = "1GB")]
+    pub memory: String,
 }
 
 #[derive(Debug, Args)]

@@ -4,7 +4,10 @@ mod args;
 mod choices;
 mod command_text;
 mod error_text;
+#[cfg(feature = "failpoints")]
+mod failpoints;
 mod job_text;
+mod lake_text;
 mod output;
 mod progress;
 mod report;
@@ -18,6 +21,8 @@ mod table_text;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
+    #[cfg(feature = "failpoints")]
+    failpoints::install();
     run::main(std::env::args_os().collect())
 }
 

@@ -2,13 +2,15 @@
 //! Takes the clap structs; gives the model's request or an `invalid_option` error that names the option.
 //! Opens nothing: what needs the table or the source is checked by the engine.
 
-use crate::args::{ContractArgs, CreateArgs, JOB_VERBS, LoadArgs};
+use crate::args::{ContractArgs, CreateArgs, JOB_VERBS, LoadArgs, WorkerArgs};
 use crate::choices::nearest;
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
 use timelake_engine::tables::{ContractChange, CreateTable};
-use timelake_local::BackfillOptions;
+use timelake_local::{BackfillOptions, GcOptions, WorkerOptions};
 use timelake_model::request::{OnBadRow, OnSourceConflict, RowOptions, RunOptions, TextOptions};
+use timelake_model::time::IsoDuration;
 use timelake_model::{BackfillRequest, Error, Reason, Result, TimestampUs};
 
 /// More threads than this help nobody and cost a unit's memory each.
@@ -112,13 +114,7 @@ pub fn backfill_request(load: &LoadArgs, available_threads: usize) -> Result<(Ba
         return Err(option_error("--version-column", load.version_column.as_deref(), "--version-column has no effect here".into())
             .hint("it goes with --on-source-conflict newest"));
     }
-    let threads = load.threads.unwrap_or_else(|| available_threads.clamp(1, MAX_THREADS));
-    if threads == 0 || threads > MAX_THREADS {
-        let text = threads.to_string();
-        return Err(option_error("--threads", Some(&text), format!("{threads} is no usable number of threads"))
-            .hint(format!("write a number from 1 to {MAX_THREADS}"))
-            .at(|p| p.limit = Some(MAX_THREADS as u64)));
-    }
+    let threads = threads(load.threads, available_threads)?;
     let rows = RowOptions {
         from: load.from.clone(),
         format: load.format.clone(),
@@ -156,6 +152,36 @@ pub fn backfill_request(load: &LoadArgs, available_threads: usize) -> Result<(Ba
         allow_overlap: load.allow_overlap,
     };
     Ok((BackfillRequest { table, rows, run }, BackfillOptions { again: load.again, new: load.new }))
+}
+
+fn threads(given: Option<usize>, available: usize) -> Result<usize> {
+    let threads = given.unwrap_or_else(|| available.clamp(1, MAX_THREADS));
+    if threads == 0 || threads > MAX_THREADS {
+        let text = threads.to_string();
+        return Err(option_error("--threads", Some(&text), format!("{threads} is no usable number of threads"))
+            .hint(format!("write a number from 1 to {MAX_THREADS}"))
+            .at(|p| p.limit = Some(MAX_THREADS as u64)));
+    }
+    Ok(threads)
+}
+
+fn duration(option: &str, text: &str) -> Result<IsoDuration> {
+    IsoDuration::parse(text)
+        .map_err(|e| option_error(option, Some(text), format!("{option} {text} is no duration")).hint(e.hint.unwrap_or_default()))
+}
+
+pub fn worker(worker: &WorkerArgs, available_threads: usize) -> Result<WorkerOptions> {
+    let wait_ms = duration("--wait", &worker.wait)?.upper_ms();
+    Ok(WorkerOptions {
+        job: worker.job.clone(),
+        threads: threads(worker.threads, available_threads)?,
+        memory_bytes: memory_bytes(&worker.memory)?,
+        wait: Duration::from_millis(wait_ms.unsigned_abs()),
+    })
+}
+
+pub fn gc(older_than: &str, dry_run: bool) -> Result<GcOptions> {
+    Ok(GcOptions { older_than: duration("--older-than", older_than)?, dry_run })
 }
 
 pub fn create_table(create: &CreateArgs) -> Result<CreateTable> {

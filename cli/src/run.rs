@@ -5,7 +5,7 @@ use crate::args::{BackfillArgs, Cli, Command, DEFAULT_LAKE, JobVerb, LAKE_VARIAB
 use crate::output::{Layout, quoted};
 use crate::progress::{Console, LogWriter, Style};
 use crate::report::{Again, ThisRun};
-use crate::{error_text, job_text, report, resolve, signals, table_text};
+use crate::{error_text, job_text, lake_text, report, resolve, signals, table_text};
 use clap::Parser;
 use clap::error::ErrorKind;
 use serde::Serialize;
@@ -187,6 +187,11 @@ fn execute(cli: Cli, settings: &Settings) -> Result<Answer> {
     let folder = resolve::lake_folder(&cli.output.lake)?;
     let answer = runtime.block_on(async {
         match &cli.command {
+            Command::Worker(worker) => {
+                let options = resolve::worker(worker, available_threads)?;
+                let worked = Lake::open(folder, false)?.work(&options, console.as_ref(), &stop).await?;
+                Ok(settings.data(&worked, |_| lake_text::worked(&worked)))
+            }
             Command::Table { verb } => table(verb, settings, &|create| Lake::open(folder, create)).await,
             Command::Backfill(args) => match &args.verb {
                 Some(verb) => {
@@ -251,6 +256,15 @@ async fn job(verb: &JobVerb, settings: &Settings, lake: &Lake, console: &Console
             let table = table.as_deref().map(resolve::table_name).transpose()?;
             let jobs = lake.list(table.as_deref()).await?;
             settings.data(&serde_json::json!({ "jobs": jobs }), |layout| job_text::list(&jobs, layout))
+        }
+        JobVerb::Locks { table } => {
+            let table = table.as_deref().map(resolve::table_name).transpose()?;
+            let locks = lake.locks(table.as_deref()).await?;
+            settings.data(&serde_json::json!({ "locks": locks }), |layout| lake_text::locks(&locks, layout))
+        }
+        JobVerb::Gc { older_than, dry_run } => {
+            let collected = lake.gc(&resolve::gc(older_than, *dry_run)?).await?;
+            settings.data(&collected, |layout| lake_text::collected(&collected, layout))
         }
         JobVerb::Status(job) => {
             let status = lake.status(&job.job).await?;

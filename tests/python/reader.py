@@ -259,6 +259,13 @@ def remove_property(request):
         transaction.remove_properties(*request["names"])
 
 
+def create_branch(request):
+    """A branch on the current snapshot of `main`."""
+    table = load(request)
+    with table.manage_snapshots() as manage:
+        manage.create_branch(table.metadata.current_snapshot_id, request["name"])
+
+
 def remove_branch(request):
     with load(request).manage_snapshots() as manage:
         manage.remove_branch(request["name"])
@@ -381,7 +388,7 @@ def tables(request):
 
 COMMANDS = {
     f.__name__: f
-    for f in (read, probe, create_table, append, delete, compact, add_column, ledger_sql, set_property, remove_property, remove_branch, set_main, summary, inspect, parquet, tables)
+    for f in (read, probe, create_table, append, delete, compact, add_column, ledger_sql, set_property, remove_property, create_branch, remove_branch, set_main, summary, inspect, parquet, tables)
 }
 
 

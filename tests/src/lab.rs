@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 /// The longest any command of these tests may take; a hang must fail, not wait for a person.
 const COMMAND_LIMIT: Duration = Duration::from_secs(180);
+const BOUNDARY_LIMIT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 
 pub struct Lab {
@@ -65,6 +66,10 @@ impl Lab {
 
     /// Starts the command in this folder, on this lab's lake.
     pub fn start<S: AsRef<str>>(&self, arguments: &[S]) -> Running {
+        self.start_failing(arguments, "")
+    }
+    /// The same, killed or delayed at step boundaries: `kill:files-durable:1`, `delay:all:20`, comma separated.
+    pub fn start_failing<S: AsRef<str>>(&self, arguments: &[S], failpoints: &str) -> Running {
         let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
         let mut command = Command::new(&self.binary);
         command.args(&arguments).current_dir(self.folder()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -72,9 +77,27 @@ impl Lab {
             command.env_remove(name);
         }
         command.env("TIMELAKE_LAKE", self.lake()).env("RUST_BACKTRACE", "1");
+        if !failpoints.is_empty() {
+            command.env("TIMELAKE_FAILPOINTS", failpoints);
+        }
         let mut child = command.spawn().unwrap_or_else(|e| panic!("start {}: {e}", self.binary.display()));
         let (stdout, stderr) = (reading(child.stdout.take()), reading(child.stderr.take()));
         Running { command: format!("timelake {}", arguments.join(" ")), child, stdout, stderr }
+    }
+    /// When a traced command (`trace:FILE`) reached its boundaries, in order: name and microseconds since 1970.
+    pub fn trace(&self, file: &str) -> Vec<(String, i64)> {
+        let text = std::fs::read_to_string(self.path(file)).unwrap_or_default();
+        let line = |line: &str| line.split_once(' ').map(|(name, at)| (name.to_string(), at.parse().expect("a time")));
+        text.lines().filter_map(line).collect()
+    }
+    /// Waits until the traced command is at a boundary.
+    #[track_caller]
+    pub fn wait_for_boundary(&self, file: &str, boundary: &str) {
+        let start = Instant::now();
+        while !self.trace(file).iter().any(|(name, _)| name == boundary) {
+            assert!(start.elapsed() < BOUNDARY_LIMIT, "{boundary} is not reached");
+            std::thread::sleep(POLL);
+        }
     }
     /// Runs the command to its end.
     pub fn timelake<S: AsRef<str>>(&self, arguments: &[S]) -> Outcome {

@@ -2,6 +2,7 @@
 //! before the branch could be removed, it stays published, and cancel says so.
 
 use crate::Engine;
+use crate::boundary::{Boundary, reached};
 use crate::publish::drop_branch;
 use crate::rounds::round_key;
 use crate::tries::{change_group, change_job, settle_job};
@@ -16,6 +17,7 @@ pub async fn stand_down(engine: &Engine, job: &JobRecord, group: &GroupRecord, t
         changes
     })
     .await?;
+    reached(Boundary::CancelRequested);
     if group.state.is_final() {
         return Ok(group);
     }
@@ -24,6 +26,7 @@ pub async fn stand_down(engine: &Engine, job: &JobRecord, group: &GroupRecord, t
     for round in 0..=group.round + 1 {
         engine.jobs.close_round(&round_key(&group, round)).await?;
     }
+    reached(Boundary::RoundsClosed);
     change_group(engine, &group, |g| {
         if g.state.is_final() {
             return false;
@@ -43,6 +46,7 @@ pub async fn stand_down(engine: &Engine, job: &JobRecord, group: &GroupRecord, t
         true
     })
     .await
+    .inspect(|_| reached(Boundary::GroupStoodDown))
 }
 
 /// Cancels the job's current generation. Safe against a run that is just opening its groups: the job says
@@ -60,12 +64,14 @@ pub async fn cancel(engine: &Engine, job: &JobId) -> Result<JobRecord> {
             changes
         })
         .await?;
+        reached(Boundary::JobMarkedCancelled);
     }
     for group in engine.jobs.groups(job, record.generation).await? {
         stand_down(engine, &record, &group, State::Cancelled, None).await?;
     }
     settle_job(engine, job, record.generation).await?;
     engine.queue.purge(job, Some(record.generation)).await?;
+    reached(Boundary::MessagesPurged);
     engine.jobs.job(job).await?.ok_or_else(gone)
 }
 

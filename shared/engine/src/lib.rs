@@ -3,11 +3,14 @@
 //! `request → inventory → plan → write → stage → validate → publish`: each verb is one function whose output
 //! is the next one's input, and repeating any of them is safe.
 
+pub mod boundary;
 pub mod cancel;
+pub mod gc;
 pub mod hash;
 pub mod identity;
 pub mod inventory;
 pub mod land;
+pub mod locks;
 pub mod open;
 pub mod overlap;
 pub mod plan;

@@ -1,6 +1,7 @@
 //! request → job: finds the job that the request is, or makes it.
 
 use crate::Engine;
+use crate::boundary::{Boundary, reached};
 use crate::cancel::cancel;
 use crate::identity::{job_id, request_hash};
 use crate::inventory::{OpenTable, check_request, open_table, spec};
@@ -44,6 +45,7 @@ pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier,
     if table.table.metadata().current_snapshot().is_none() {
         // The one commit to `main` besides publish: staging needs a parent, or the table's sequence numbers restart.
         start_main(engine.catalog.as_ref(), engine.clock.as_ref(), table.table).await?;
+        reached(Boundary::MainStarted);
         table = open_table(engine, &request.table).await?;
     }
     let uuid = table.table.metadata().uuid().to_string();
@@ -96,6 +98,7 @@ pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier,
         version: 0,
     };
     let job = engine.jobs.put_job(&record).await?;
+    reached(Boundary::JobStored);
     opened(job, table, false, false)
 }
 
@@ -137,6 +140,7 @@ async fn next_generation(engine: &Engine, job: &JobRecord, request: &BackfillReq
         ..job.clone()
     };
     if let Some(stored) = engine.jobs.update_job(job.generation, &next).await? {
+        reached(Boundary::GenerationStored);
         return Ok(stored);
     }
     engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal(format!("job {} is gone from the ledger", job.job)))

@@ -51,6 +51,8 @@ pub struct ObjectMeta {
     pub size: u64,
     /// mtime in nanoseconds or etag: what a pinned read compares.
     pub fingerprint: String,
+    /// When it was last written, by the store's clock.
+    pub modified: TimestampUs,
 }
 
 /// What table FileIO lacks. Used for the job folder, for source objects and for making files durable.
@@ -143,8 +145,10 @@ pub struct Claim {
 /// Unit messages. At least once: a message may come twice, late, or after its unit is done.
 #[async_trait]
 pub trait UnitQueue: Send + Sync {
+    /// A queue may drop a message that is waiting or held already.
     async fn send(&self, messages: &[UnitMessage]) -> Result<()>;
-    /// Takes the oldest message that nobody holds (of this job, when given).
+    /// Takes the oldest message that nobody holds (of this job, when given). A lease that ends later than any lease can
+    /// is one of a clock that was ahead: it is over.
     async fn claim(&self, job: Option<&JobId>, owner: &str, lease: Duration) -> Result<Option<Claim>>;
     async fn extend(&self, claim: &Claim, lease: Duration) -> Result<bool>;
     async fn ack(&self, claim: &Claim) -> Result<()>;

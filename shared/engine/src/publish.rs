@@ -5,6 +5,7 @@
 //! without the branch at the validated snapshot (a cancelled or superseded job); a second publish.
 
 use crate::Engine;
+use crate::boundary::{Boundary, reached};
 use crate::inventory::{OpenTable, existing_files, table_ident};
 use crate::overlap::{self, Overlap};
 use crate::ports::CommitOutcome;
@@ -44,7 +45,8 @@ pub async fn publish(
     let ident = table_ident(&job.table)?;
     let branch = branch_name(&job.job, job.generation, &group.group);
     let tag = published_tag(&job.job, job.generation, &group.group);
-    let undo_ms = IsoDuration::parse(&stored.inventory.table.contract.undo)?.upper_ms();
+    // The spec wants more than zero, and readers refuse the whole table otherwise.
+    let undo_ms = IsoDuration::parse(&stored.inventory.table.contract.undo)?.upper_ms().max(1);
     let mut copies: Option<Vec<ManifestRef>> = None;
     let mut tries = Tries::new(engine.clock.as_ref(), "publishing");
     let mut group = group.clone();
@@ -83,11 +85,16 @@ pub async fn publish(
                 true
             })
             .await?;
+            reached(Boundary::HeadChecked);
         }
         // A manifest path means one thing to readers' caches: `main` gets copies under new paths.
         let manifests = match &copies {
             Some(copies) => copies,
-            None => copies.insert(copy(engine, &table, job, receipts).await?),
+            None => {
+                let made = copy(engine, &table, job, receipts).await?;
+                reached(Boundary::ManifestsCopied);
+                copies.insert(made)
+            }
         };
         let id = tries::new_snapshot_id(engine.clock.as_ref(), &table);
         let properties = summary(job, &group, Some(staged));
@@ -98,7 +105,7 @@ pub async fn publish(
             added: added(receipts),
             properties: &properties,
             now_ms: engine.clock.now().0.div_euclid(1000),
-            list_path: list_path(metadata.location(), id, engine.clock.random()),
+            list_path: list_path(metadata.location(), &group, id, engine.clock.random()),
         };
         let snapshot = timelake_table::append_snapshot(&table, head, append).await?;
         let commit = timelake_table::publish(
@@ -115,7 +122,8 @@ pub async fn publish(
             },
         )?;
         match engine.catalog.commit(&table, commit.requirements, commit.updates).await? {
-            CommitOutcome::Done(_) => {} // the next load finds the tag: `main` is read again before we say so
+            // The next load finds the tag: `main` is read again before we say so.
+            CommitOutcome::Done(_) => reached(Boundary::PublishCommitted),
             CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
         }
     }
@@ -202,6 +210,7 @@ async fn finish(
         true
     })
     .await
+    .inspect(|_| reached(Boundary::GroupPublished))
 }
 
 /// A group that adds nothing: its branch goes, nothing is committed to `main`.
@@ -238,7 +247,9 @@ pub async fn drop_branch(engine: &Engine, job: &JobRecord, group: &GroupRecord) 
         if let Some(done) = refs.get(&tag) {
             return Ok(Some(done.snapshot_id));
         }
-        let release = is_last(engine, group).await?.then(|| lock.clone());
+        // A later life of the job may hold the window by now: that is not ours to give back.
+        let ours = crate::locks::lock_of(table.metadata().properties(), &lock).is_none_or(|l| l.generation <= group.generation);
+        let release = (ours && is_last(engine, group).await?).then(|| lock.clone());
         let commit = match refs.get(&branch) {
             Some(at) => timelake_table::drop_branch(&table, &branch, at.snapshot_id, &staged, release)?,
             None => match release.filter(|l| table.metadata().properties().contains_key(l)) {
@@ -250,7 +261,10 @@ pub async fn drop_branch(engine: &Engine, job: &JobRecord, group: &GroupRecord) 
             },
         };
         match engine.catalog.commit(&table, commit.requirements, commit.updates).await? {
-            CommitOutcome::Done(_) => return Ok(None),
+            CommitOutcome::Done(_) => {
+                reached(Boundary::BranchDropped);
+                return Ok(None);
+            }
             CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
         }
     }

@@ -2,41 +2,21 @@
 //! messages in the ledger. Every step is written only if absent, so two planners, or one that crashed and
 //! came again, end at the same state.
 
+use crate::boundary::{Boundary, reached};
 use crate::inventory::table_ident;
+use crate::locks::{Lock, overlapping_lock};
 use crate::ports::CommitOutcome;
 use crate::store::{RoundBase, StoredPlan, store_base};
 use crate::tries::{Tries, change_group, settle_job};
 use crate::{Engine, cancel};
-use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
-use timelake_model::ids::{LOCK_PREFIX, branch_name, lock_property};
+use timelake_model::ids::{branch_name, lock_property};
 use timelake_model::ledger::{
     GroupRecord, JobRecord, MAX_REDERIVED, Phase, PlanRecord, RoundKey, State, UnitMessage, UnitRecord, UnitState,
 };
-use timelake_model::{Error, GroupName, Reason, Result, Window};
+use timelake_model::{Error, GroupName, Reason, Result};
 
 /// Messages sent between two moves of the cursor.
 const SEND_BATCH: usize = 100;
-
-/// Value of the table property `timelake.lock.<job>`: an unpublished window, readable from table metadata alone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lock {
-    #[serde(rename = "gen")]
-    pub generation: u32,
-    pub window: Window,
-}
-
-/// Locks of other jobs whose window overlaps.
-pub fn overlapping_lock(properties: &HashMap<String, String>, own: &str, window: &Window) -> Option<(String, Lock)> {
-    let mut locks: Vec<_> = properties
-        .iter()
-        .filter(|(name, _)| name.starts_with(LOCK_PREFIX) && *name != own)
-        .filter_map(|(name, value)| Some((name[LOCK_PREFIX.len()..].to_string(), serde_json::from_str::<Lock>(value).ok()?)))
-        .filter(|(_, lock)| lock.window.overlaps(window))
-        .collect();
-    locks.sort_by(|a, b| a.0.cmp(&b.0));
-    locks.into_iter().next()
-}
 
 /// Opens the generation of a stored plan.
 pub async fn open_generation(engine: &Engine, job: &JobRecord, stored: &StoredPlan) -> Result<()> {
@@ -46,6 +26,7 @@ pub async fn open_generation(engine: &Engine, job: &JobRecord, stored: &StoredPl
         let record = GroupRecord::new(job.job.clone(), job.generation, group.name.clone(), plan.base_snapshot);
         groups.push(engine.jobs.put_group(&record).await?);
     }
+    reached(Boundary::GroupsStored);
     // After the groups are written: who cancelled before saw none of them and left the word with the job.
     let now = engine.jobs.job(&job.job).await?;
     if now.is_none_or(|j| j.generation != job.generation || j.state == State::Cancelled) {
@@ -68,6 +49,7 @@ pub async fn open_generation(engine: &Engine, job: &JobRecord, stored: &StoredPl
             opens
         })
         .await?;
+        reached(Boundary::GroupWriting);
         if group.cancel_requested {
             // Cancelled while the branch was being made: it may have come after cancel looked for it.
             cancel::sweep(engine, job).await?;
@@ -126,7 +108,10 @@ async fn open_branches(engine: &Engine, job: &JobRecord, stored: &StoredPlan, gr
         }
         let commit = timelake_table::open_branches(&table, &missing, plan.base_snapshot, (own.clone(), lock.clone()))?;
         match engine.catalog.commit(&table, commit.requirements, commit.updates).await? {
-            CommitOutcome::Done(_) => return Ok(()),
+            CommitOutcome::Done(_) => {
+                reached(Boundary::BranchesCommitted);
+                return Ok(());
+            }
             CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
         }
     }
@@ -144,13 +129,16 @@ async fn open_round(engine: &Engine, stored: &StoredPlan, group: &GroupRecord, r
     let record =
         PlanRecord { key: key.clone(), plan_hash: stored.hash.clone(), shards: PlanRecord::shards_for(units.len()), units, cursor: 0 };
     let record = engine.jobs.put_plan(&record).await?;
+    reached(Boundary::RoundStored);
     if record.plan_hash != stored.hash {
         return Err(Error::internal(format!("the stored plan of job {} is not the one its ledger knows", group.job)));
     }
     engine.jobs.open_round(&record, base).await?;
+    reached(Boundary::UnitsStored);
     for (i, batch) in record.units.chunks(SEND_BATCH).enumerate().skip(record.cursor as usize / SEND_BATCH) {
         let messages: Vec<UnitMessage> = batch.iter().map(|unit| UnitMessage { key: key.clone(), unit: *unit }).collect();
         engine.queue.send(&messages).await?;
+        reached(Boundary::MessagesSent);
         engine.jobs.advance_cursor(&key, (i * SEND_BATCH + batch.len()) as u32).await?;
     }
     Ok(())
@@ -210,9 +198,12 @@ pub async fn next_round(engine: &Engine, stored: &StoredPlan, group: &GroupRecor
     // First everything the round needs, each written only if absent, then the group's step to it: a crash in
     // between leaves the group in the round before, and this is done again from what is stored.
     let base = store_base(engine, stored, &group.group, round, base).await?;
+    reached(Boundary::BaseStored);
     let next = GroupRecord { round, ..group.clone() };
     open_round(engine, stored, &next, round, units, base.snapshot).await?;
+    reached(Boundary::NextRoundOpened);
     engine.jobs.close_round(&round_key(group, group.round)).await?;
+    reached(Boundary::RoundClosed);
     change_group(engine, group, |g| {
         if g.round >= round || g.cancel_requested {
             return false;
@@ -227,12 +218,11 @@ pub async fn next_round(engine: &Engine, stored: &StoredPlan, group: &GroupRecor
         true
     })
     .await
+    .inspect(|_| reached(Boundary::GroupInNextRound))
 }
 
-/// Puts messages back for units that are PENDING. Only while this process alone runs the job: messages that
-/// a dead process held are dropped first.
+/// Sends the messages of units that are PENDING again; the queue drops those that are there already.
 pub async fn resend_pending(engine: &Engine, group: &GroupRecord) -> Result<u64> {
-    engine.queue.purge(&group.job, None).await?;
     let pending: Vec<UnitRecord> = latest_units(engine, group).await?.into_iter().filter(|u| u.state == UnitState::Pending).collect();
     let messages: Vec<UnitMessage> = pending.iter().map(|u| UnitMessage { key: u.key.clone(), unit: u.unit }).collect();
     for batch in messages.chunks(SEND_BATCH) {

@@ -5,6 +5,7 @@
 //! this job last put it.
 
 use crate::Engine;
+use crate::boundary::{Boundary, reached};
 use crate::inventory::table_ident;
 use crate::ports::CommitOutcome;
 use crate::rounds::table_replaced;
@@ -42,8 +43,9 @@ pub fn summary(job: &JobRecord, group: &GroupRecord, source_snapshot: Option<i64
     out
 }
 
-pub fn list_path(location: &str, snapshot_id: i64, random: u64) -> String {
-    format!("{}/metadata/snap-{snapshot_id}-0-{random:016x}.avro", location.trim_end_matches('/'))
+/// Named as Iceberg names manifest lists, with the job in it: `gc` tells whose a list of a lost try is.
+pub fn list_path(location: &str, group: &GroupRecord, snapshot_id: i64, random: u64) -> String {
+    timelake_table::list_path(location, snapshot_id, &format!("{}-g{}-{random:016x}", group.job, group.generation))
 }
 
 /// Commits the staged snapshot; returns the group as stored. Repeating it is safe.
@@ -77,6 +79,7 @@ pub async fn stage(
             unset
         })
         .await?;
+        reached(Boundary::NextSnapshotStored);
         if group.cancel_requested {
             return Ok(group);
         }
@@ -103,12 +106,16 @@ pub async fn stage(
             added,
             properties: &properties,
             now_ms: engine.clock.now().0.div_euclid(1000),
-            list_path: list_path(metadata.location(), next, engine.clock.random()),
+            list_path: list_path(metadata.location(), &group, next, engine.clock.random()),
         };
         let snapshot = timelake_table::append_snapshot(&table, parent, append).await?;
+        reached(Boundary::StagedListWritten);
         let commit = timelake_table::stage(&table, &branch, expected, snapshot);
         match engine.catalog.commit(&table, commit.requirements, commit.updates).await? {
-            CommitOutcome::Done(_) => return adopt(engine, &group, next).await,
+            CommitOutcome::Done(_) => {
+                reached(Boundary::StageCommitted);
+                return adopt(engine, &group, next).await;
+            }
             CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
         }
     }
@@ -129,6 +136,7 @@ async fn adopt(engine: &Engine, group: &GroupRecord, snapshot: i64) -> Result<Gr
         true
     })
     .await
+    .inspect(|_| reached(Boundary::GroupStaged))
 }
 
 pub fn branch_moved(branch: &str, at: Option<i64>, expected: i64) -> Error {

@@ -1,6 +1,7 @@
 //! The job folder: the inventory, the plan and the rounds' bases, stored once and never changed.
 
 use crate::Engine;
+use crate::boundary::{Boundary, reached};
 use crate::identity::json_hash;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -71,7 +72,7 @@ pub async fn load_land_plan(engine: &Engine, job: &JobId, generation: u32) -> Re
 
 /// Stores the landing plan unless one is stored already; returns what is stored.
 pub async fn store_land_plan(engine: &Engine, plan: LandPlan) -> Result<LandPlan> {
-    write_once(engine, &land_uri(engine, &plan.job, plan.generation), plan).await
+    write_once(engine, &land_uri(engine, &plan.job, plan.generation), plan).await.inspect(|_| reached(Boundary::LandPlanStored))
 }
 
 /// A stored plan with the inventory it was made from.
@@ -114,8 +115,10 @@ pub async fn store_plan(
     generation: u32,
 ) -> Result<StoredPlan> {
     let inventory = write_once(engine, &inventory_uri(engine, job, generation), inventory).await?;
+    reached(Boundary::InventoryStored);
     let plan = make(&inventory)?;
     let plan = write_once(engine, &plan_uri(engine, job, generation), plan).await?;
+    reached(Boundary::PlanStored);
     let hash = json_hash(&plan)?;
     Ok(StoredPlan { plan, inventory, hash })
 }

@@ -4,7 +4,6 @@
 //! the one empty append `main` starts with, so that no branch ever begins without a parent.
 
 use crate::ports::{Clock, CommitOutcome, TableCatalog};
-use crate::stage::list_path;
 use crate::tries::{Tries, new_snapshot_id};
 use iceberg::spec::{FormatVersion, Schema, SortOrder, TableMetadataBuilder, Transform, UnboundPartitionSpec};
 use iceberg::table::Table;
@@ -205,7 +204,7 @@ pub async fn start_main(catalog: &dyn TableCatalog, clock: &dyn Clock, table: Ta
             return Ok(None);
         }
         let snapshot_id = new_snapshot_id(clock, table);
-        let list = list_path(table.metadata().location(), snapshot_id, clock.random());
+        let list = timelake_table::list_path(table.metadata().location(), snapshot_id, &format!("{:016x}", clock.random()));
         Ok(Some(empty_append(table, snapshot_id, clock.now().0.div_euclid(1000), list).await?))
     })
     .await
@@ -400,7 +399,7 @@ fn refuse_version_1(table: &Table) -> Result<()> {
 }
 
 /// Commits what `make` returns for the table as it is now; makes it anew after each conflict. `None`: nothing to do.
-async fn commit_until_done(
+pub(crate) async fn commit_until_done(
     catalog: &dyn TableCatalog,
     clock: &dyn Clock,
     mut table: Table,

@@ -3,6 +3,7 @@
 //! whose answer was lost is found done.
 
 use crate::Engine;
+use crate::boundary::{Boundary, reached};
 use crate::ports::Clock;
 use std::time::Duration;
 use timelake_model::ledger::{GroupRecord, JobRecord, job_state};
@@ -109,5 +110,6 @@ pub async fn settle_job(engine: &Engine, job: &JobId, generation: u32) -> Result
         changes
     })
     .await?;
+    reached(Boundary::JobSettled);
     Ok(())
 }

@@ -1,6 +1,11 @@
-//! A worker: claims unit messages, runs attempts, ends units. Plain threads; several run at once.
+//! A worker: claims unit messages, runs attempts, ends units. Plain threads; several run at once, in one process or
+//! in several.
+//!
+//! A claim is a lease that the attempt keeps while it works. An attempt that lost its lease (it stood still for too
+//! long, or the job was cancelled) stops; if it does not notice, the ledger lets only one attempt win.
 
 use crate::Engine;
+use crate::boundary::{Boundary, reached};
 use crate::inventory::table_ident;
 use crate::land::{self, Folds, LandTask};
 use crate::ports::{Claim, EndOutcome, MAX_DELIVERIES, UnitEnd};
@@ -8,27 +13,70 @@ use crate::progress::{Progress, Step, StopFlag};
 use crate::store::{RoundBase, StoredPlan, load_base};
 use crate::write::{Reading, UnitTask, write_unit};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use timelake_model::inventory::SourceObject;
-use timelake_model::ledger::{JobRecord, RoundKey};
+use timelake_model::ledger::{JobRecord, Phase, RoundKey};
 use timelake_model::{AttemptId, Error, GroupName, Kind, LandPlan, Reason, Receipt, Result};
 use timelake_source::{BoundObject, SourceSpec};
 use tokio::runtime::Handle;
 
-/// How long a claim is held; units are planned to take less than a third of it.
-const LEASE: Duration = Duration::from_secs(600);
+/// How long a claim is held without a word from its attempt.
+pub const LEASE: Duration = Duration::from_secs(30);
+/// How often an attempt says that it is at work, and notices that its claim is gone.
+const BEAT_US: i64 = 2_000_000;
 /// First pause after a fault that may pass; doubles with each delivery.
 const FIRST_BACKOFF_MS: u64 = 200;
-/// Pause while all messages are held by others.
-const IDLE_PAUSE: Duration = Duration::from_millis(20);
+/// Pauses while all messages are held by others: the first, doubling up to the longest.
+const FIRST_IDLE_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_IDLE_PAUSE: Duration = Duration::from_millis(250);
 /// Times the end of a unit is reported again when the ledger does not answer.
 const END_TRIES: u32 = 5;
 
-/// What one phase does with a unit; called from several threads.
+/// What one phase does with a unit; called from several threads. Calls `held.check()` once per batch.
 pub trait Attempts: Sync {
-    fn attempt(&self, key: &RoundKey, unit: u32, attempt: &AttemptId, runtime: &Handle) -> Result<Receipt>;
+    fn phase(&self) -> Phase;
+    fn attempt(&self, key: &RoundKey, unit: u32, attempt: &AttemptId, held: &Held, runtime: &Handle) -> Result<Receipt>;
+}
+
+/// A claim while its unit is worked on.
+pub struct Held<'a> {
+    engine: &'a Engine,
+    stop: &'a StopFlag,
+    claim: &'a Claim,
+    runtime: &'a Handle,
+    last_beat_us: AtomicI64,
+    lost: AtomicBool,
+}
+
+impl<'a> Held<'a> {
+    fn new(context: &Workers<'a>, claim: &'a Claim, runtime: &'a Handle) -> Self {
+        let now = context.engine.clock.now().0;
+        Held { engine: context.engine, stop: context.stop, claim, runtime, last_beat_us: AtomicI64::new(now), lost: AtomicBool::new(false) }
+    }
+
+    /// An error once the attempt must stop: the user asked for it, or the claim is gone.
+    pub fn check(&self) -> Result<()> {
+        self.stop.check()?;
+        let now = self.engine.clock.now().0;
+        let last = self.last_beat_us.load(Ordering::Relaxed);
+        // A clock that was set back must not silence the beat.
+        if (last..last + BEAT_US).contains(&now) {
+            return if self.lost.load(Ordering::Relaxed) { Err(self.given_up()) } else { Ok(()) };
+        }
+        self.last_beat_us.store(now, Ordering::Relaxed);
+        // A ledger that does not answer is no reason to throw work away: who wins is decided at the end.
+        if let Ok(false) = self.runtime.block_on(self.engine.queue.extend(self.claim, LEASE)) {
+            self.lost.store(true, Ordering::Relaxed);
+            return Err(self.given_up());
+        }
+        Ok(())
+    }
+
+    fn given_up(&self) -> Error {
+        Error::unavailable(Reason::Interrupted, format!("unit {} was taken over or given up", self.claim.message.unit))
+    }
 }
 
 /// What the workers of a job share.
@@ -37,12 +85,20 @@ pub struct Workers<'a> {
     pub job: &'a JobRecord,
     pub progress: &'a dyn Progress,
     pub stop: &'a StopFlag,
+    /// Asked while there is nothing to do; hands back what processes held that are gone.
+    pub idle: &'a (dyn Fn() -> Result<()> + Sync),
     given_up: AtomicBool,
 }
 
 impl<'a> Workers<'a> {
-    pub fn new(engine: &'a Engine, job: &'a JobRecord, progress: &'a dyn Progress, stop: &'a StopFlag) -> Self {
-        Workers { engine, job, progress, stop, given_up: AtomicBool::new(false) }
+    pub fn new(
+        engine: &'a Engine,
+        job: &'a JobRecord,
+        progress: &'a dyn Progress,
+        stop: &'a StopFlag,
+        idle: &'a (dyn Fn() -> Result<()> + Sync),
+    ) -> Self {
+        Workers { engine, job, progress, stop, idle, given_up: AtomicBool::new(false) }
     }
 
     /// A worker cannot go on: the others end after their unit instead of waiting for what it holds.
@@ -115,10 +171,11 @@ impl<'a> Landing<'a> {
     }
 }
 
-/// Works until no message of the job is left (or the job is stopped). Returns an error only when going on
-/// makes no sense; faults of a unit end that unit.
+/// Works until no message of the job is left, the job is stopped or in its next phase. Returns an error only when
+/// going on makes no sense; faults of a unit end that unit.
 pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Handle) -> Result<()> {
     let engine = context.engine;
+    let mut pause = FIRST_IDLE_PAUSE;
     loop {
         context.stop.check()?;
         if context.given_up.load(Ordering::SeqCst) {
@@ -129,9 +186,16 @@ pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Hand
                 return Ok(());
             }
             // Messages are held by others or wait after a fault.
-            runtime.block_on(async { engine.clock.sleep(IDLE_PAUSE).await });
+            (context.idle)()?;
+            runtime.block_on(async { engine.clock.sleep(pause).await });
+            pause = (pause * 2).min(LONGEST_IDLE_PAUSE);
             continue;
         };
+        pause = FIRST_IDLE_PAUSE;
+        if claim.message.key.generation == context.job.generation && claim.message.key.phase > phase.phase() {
+            runtime.block_on(engine.queue.release(&claim, Duration::ZERO))?;
+            return Ok(()); // whoever opened the next phase has what it takes
+        }
         one(context, phase, &claim, runtime)?;
     }
 }
@@ -139,15 +203,18 @@ pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Hand
 fn one(context: &Workers, phase: &dyn Attempts, claim: &Claim, runtime: &Handle) -> Result<()> {
     let engine = context.engine;
     let (key, unit) = (&claim.message.key, claim.message.unit);
-    if key.generation != context.job.generation {
-        return runtime.block_on(engine.queue.ack(claim)); // a message of an older life
+    if key.generation != context.job.generation || key.phase != phase.phase() {
+        return runtime.block_on(engine.queue.ack(claim)); // of an older life, or of a phase that is over
     }
     let attempt = AttemptId(format!("{:012x}", engine.clock.random() & 0xffff_ffff_ffff));
     if !runtime.block_on(engine.jobs.begin_attempt(key, unit, &attempt))? {
         return runtime.block_on(engine.queue.ack(claim));
     }
-    let end = match phase.attempt(key, unit, &attempt, runtime) {
+    reached(Boundary::AttemptBegun);
+    let held = Held::new(context, claim, runtime);
+    let end = match phase.attempt(key, unit, &attempt, &held, runtime) {
         Ok(receipt) => UnitEnd::Done(Box::new(receipt)),
+        Err(_) if held.lost.load(Ordering::Relaxed) => return Ok(()),
         Err(e) if e.reason == Reason::Interrupted => {
             runtime.block_on(engine.queue.release(claim, Duration::ZERO))?;
             return Err(e);
@@ -160,7 +227,10 @@ fn one(context: &Workers, phase: &dyn Attempts, claim: &Claim, runtime: &Handle)
         Err(e) => UnitEnd::Failed(e),
     };
     runtime.block_on(end_unit(engine, key, unit, &attempt, &end))?;
-    runtime.block_on(engine.queue.ack(claim))
+    reached(Boundary::UnitEnded);
+    runtime.block_on(engine.queue.ack(claim))?;
+    reached(Boundary::MessageAcknowledged);
+    Ok(())
 }
 
 /// The transition, repeated until its answer is clear; `win` tells who made it.
@@ -179,13 +249,17 @@ async fn end_unit(engine: &Engine, key: &RoundKey, unit: u32, attempt: &AttemptI
 }
 
 impl Attempts for Writing<'_> {
-    fn attempt(&self, key: &RoundKey, unit: u32, attempt: &AttemptId, runtime: &Handle) -> Result<Receipt> {
-        let Workers { engine, job, progress, stop, .. } = self.workers;
+    fn phase(&self) -> Phase {
+        Phase::Write
+    }
+
+    fn attempt(&self, key: &RoundKey, unit: u32, attempt: &AttemptId, held: &Held, runtime: &Handle) -> Result<Receipt> {
+        let Workers { engine, job, progress, .. } = self.workers;
         let group = crate::rounds::planned(self.stored, &key.group)?;
         let unit = group.units.iter().find(|u| u.index == unit).ok_or_else(|| Error::internal(format!("the plan has no unit {unit}")))?;
         let base = runtime.block_on(self.base(key))?;
         let table = runtime.block_on(engine.catalog.load(&table_ident(&job.table)?))?;
-        let check_stop = || stop.check();
+        let check_stop = || held.check();
         let first_round = key.round == 0;
         let advance = |rows: u64| {
             if first_round {
@@ -212,19 +286,25 @@ impl Attempts for Writing<'_> {
             runtime,
         };
         let receipt = write_unit(&task)?;
+        reached(Boundary::FilesWritten);
         // The ledger must never know files that a power loss can take back.
         let files: Vec<String> =
             receipt.files.iter().map(|f| f.path.clone()).chain(receipt.manifests.iter().map(|m| m.path.clone())).collect();
         runtime.block_on(engine.objects.make_durable(&files))?;
+        reached(Boundary::FilesDurable);
         Ok(Receipt::Write(receipt))
     }
 }
 
 impl Attempts for Landing<'_> {
-    fn attempt(&self, key: &RoundKey, unit: u32, attempt: &AttemptId, runtime: &Handle) -> Result<Receipt> {
-        let Workers { engine, job, progress, stop, .. } = self.workers;
+    fn phase(&self) -> Phase {
+        Phase::Land
+    }
+
+    fn attempt(&self, key: &RoundKey, unit: u32, attempt: &AttemptId, held: &Held, runtime: &Handle) -> Result<Receipt> {
+        let Workers { engine, job, progress, .. } = self.workers;
         let table = runtime.block_on(engine.catalog.load(&table_ident(&job.table)?))?;
-        let check_stop = || stop.check();
+        let check_stop = || held.check();
         let landed = |rows: u64, bytes: u64| {
             let rows_so_far = self.rows.fetch_add(rows, Ordering::Relaxed) + rows;
             let bytes_so_far = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -262,8 +342,10 @@ impl Attempts for Landing<'_> {
             stat: &stat,
         };
         let receipt = land::land(&task)?;
+        reached(Boundary::RunsWritten);
         let files: Vec<String> = receipt.runs.iter().map(|r| r.file.uri.clone()).chain(receipt.rejected.clone()).collect();
         runtime.block_on(engine.objects.make_durable(&files))?;
+        reached(Boundary::RunsDurable);
         Ok(Receipt::Land(receipt))
     }
 }

@@ -2,15 +2,17 @@
 
 use crate::job_lock::JobLock;
 use crate::landing;
-use crate::runner::{Run, Runner};
+use crate::presence::Presence;
+use crate::runner::{Run, Runner, cancelled};
 use crate::{LocalObjects, SqliteCatalog, SqliteLedger, SystemClock};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use timelake_engine::open::{self, Earlier};
 use timelake_engine::progress::{Progress, StopFlag};
 use timelake_engine::tables::{self, ContractChange, CreateTable, TableInfo, TableSummary};
-use timelake_engine::{Engine, cancel, inventory, land, report, rounds, store, validate};
+use timelake_engine::{Engine, cancel, gc, inventory, land, report, rounds, store, validate};
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitState};
 use timelake_model::manifest::RunManifest;
 use timelake_model::verdict::Verdict;
@@ -18,10 +20,17 @@ use timelake_model::{BackfillRequest, Counts, Error, JobId, Reason, Result, Time
 
 pub use timelake_engine::open::Earlier as BackfillOptions;
 
+/// Times a request is opened again because another process ran its job meanwhile.
+const OPEN_TRIES: u32 = 5;
+/// How long a process may take to notice that its job was given up.
+const LET_GO_LIMIT: Duration = Duration::from_secs(10);
+const LET_GO_POLL: Duration = Duration::from_millis(100);
+
 pub struct Lake {
     root: PathBuf,
-    jobs: PathBuf,
-    engine: Engine,
+    pub(crate) jobs: PathBuf,
+    pub(crate) engine: Engine,
+    ledger: Arc<SqliteLedger>,
 }
 
 /// A line of `backfill list`.
@@ -93,16 +102,21 @@ impl Lake {
         let engine = Engine {
             catalog: Arc::new(SqliteCatalog::open(&root.join("catalog.db"), &root.join("warehouse"), create)?),
             jobs: ledger.clone(),
-            queue: ledger,
+            queue: ledger.clone(),
             objects: Arc::new(LocalObjects::new(&root)),
             clock,
             jobs_root: jobs.display().to_string(),
         };
-        Ok(Lake { root, jobs, engine })
+        Ok(Lake { root, jobs, engine, ledger })
     }
 
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Says to other processes that this one is at work here, until it is dropped.
+    pub(crate) fn announce(&self) -> Result<Presence> {
+        Presence::announce(&self.root.join("processes"), self.ledger.clone(), self.engine.clock.clone())
     }
 
     /// The whole road for one request; continues an unfinished job of the same request.
@@ -116,18 +130,64 @@ impl Lake {
     ) -> Result<RunManifest> {
         let current = std::env::current_dir()
             .map_err(|e| Error::unavailable(Reason::StorageUnavailable, format!("the current folder cannot be read: {e}")))?;
-        let opened = self.hinted(&request.table, open::open(&self.engine, request, options, &current).await).await?;
-        if opened.already_published {
-            return self.nothing_to_do(&opened.job).await;
+        let mut opened = self.hinted(&request.table, open::open(&self.engine, request, options, &current).await).await?;
+        let mut tries = 0;
+        let (opened, _lock) = loop {
+            if opened.already_published {
+                return self.nothing_to_do(&opened.job).await;
+            }
+            let lock = self.lock(&opened.job, progress, stop).await?;
+            // Until the lock was ours, another process may have run the job, to its end or to another generation.
+            let now = self.engine.jobs.job(&opened.job.job).await?;
+            if now.as_ref().is_some_and(|now| (now.generation, now.version) == (opened.job.generation, opened.job.version)) {
+                break (opened, lock);
+            }
+            drop(lock);
+            if now.is_some_and(|now| now.state == State::Cancelled && now.generation == opened.job.generation) {
+                return Err(cancelled(&opened.job));
+            }
+            tries += 1;
+            if tries == OPEN_TRIES {
+                let id = &opened.job.job;
+                return Err(Error::unavailable(Reason::CommitConflict, format!("job {id} is changed by other processes all the time"))
+                    .hint(format!("look what they do: timelake backfill status {id}"))
+                    .at(|p| p.job = Some(id.to_string())));
+            }
+            opened = open::open(&self.engine, request, &Earlier::default(), &current).await?;
+        };
+        // Only tidies up: what hinders it must not hinder the load.
+        if let Err(e) = gc::expired_tags(&self.engine, &opened.table.table, false).await {
+            tracing::warn!(error = %e, "tags whose undo window is over cannot be removed");
         }
-        let _lock = JobLock::take(&self.jobs, &opened.job.job)?;
+        let presence = self.announce()?;
         if opened.resumed {
             progress.note(&format!("job {} goes on (it was {})", opened.job.job, opened.job.state));
         }
         let run = Run { stage_only: request.run.stage_only, resume: opened.resumed, options: &request.run };
         let id = opened.job.job.clone();
-        let ran = Runner::new(&self.engine, progress, stop).run(opened.job, opened.table, Some(opened.objects), &run).await;
+        let ran = Runner::new(&self.engine, &presence, progress, stop).run(opened.job, opened.table, Some(opened.objects), &run).await;
         self.with_what_is_kept(&id, ran).await
+    }
+
+    /// Takes the job's lock. A new life of a job waits a little for the process of the one before, which finds out by
+    /// itself that it was given up.
+    async fn lock(&self, job: &JobRecord, progress: &dyn Progress, stop: &StopFlag) -> Result<JobLock> {
+        let mut waited = Duration::ZERO;
+        loop {
+            let taken = JobLock::take(&self.jobs, &job.job);
+            let starts = job.generation > 1 && matches!(job.state, State::Planning);
+            match taken {
+                Err(e) if e.reason == Reason::JobRunningElsewhere && starts && waited < LET_GO_LIMIT => {
+                    stop.check()?;
+                    if waited.is_zero() {
+                        progress.note(&format!("{}; waiting for it to stop, as the job was given up", e.message));
+                    }
+                    self.engine.clock.sleep(LET_GO_POLL).await;
+                    waited += LET_GO_POLL;
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// An interrupted run says what of it is done, which is not what it has read: units that were cut off are read again.
@@ -178,10 +238,12 @@ impl Lake {
     /// Publishes a staged job.
     pub async fn publish(&self, job: &str, progress: &dyn Progress, stop: &StopFlag) -> Result<RunManifest> {
         let job = self.job(job).await?;
-        if !matches!(job.state, State::Staged | State::Validating | State::Hold | State::Published | State::Refreshed) {
-            if job.state.is_final() {
-                return Err(starts_anew(&job));
-            }
+        if matches!(job.state, State::Cancelled | State::Rejected) {
+            return Err(starts_anew(&job));
+        }
+        // A publish that was interrupted while it looked again at what had changed on `main` goes on.
+        let groups = self.engine.jobs.groups(&job.job, job.generation).await?;
+        if !groups.iter().any(|g| g.staged_round.is_some()) && !matches!(job.state, State::Hold | State::Published | State::Refreshed) {
             return Err(wrong_state(&job, "it is not staged").hint(format!("timelake backfill resume {}", job.job)));
         }
         self.go_on(job, Some(false), progress, stop).await
@@ -199,7 +261,8 @@ impl Lake {
         let options = job.request.run.clone();
         let run = Run { stage_only: stage_only.unwrap_or(options.stage_only), resume: true, options: &options };
         let id = job.job.clone();
-        let ran = Runner::new(&self.engine, progress, stop).run(job, table, None, &run).await;
+        let presence = self.announce()?;
+        let ran = Runner::new(&self.engine, &presence, progress, stop).run(job, table, None, &run).await;
         self.with_what_is_kept(&id, ran).await
     }
 
@@ -350,7 +413,7 @@ impl Lake {
     }
 
     /// The job whose id is, or uniquely starts with, `text`.
-    async fn job(&self, text: &str) -> Result<JobRecord> {
+    pub(crate) async fn job(&self, text: &str) -> Result<JobRecord> {
         if text.is_empty() {
             return Err(
                 Error::invalid(Reason::InvalidOption, "the job's id is empty").hint("timelake backfill list shows the jobs of this lake")

@@ -85,11 +85,15 @@ pub async fn remove_runs(engine: &Engine, job: &JobRecord) -> Result<()> {
     // Those of earlier lives as well: a process of theirs may have ended without a chance to.
     for generation in 1..=job.generation {
         let Some(plan) = store::load_land_plan(engine, &job.job, generation).await? else { continue };
-        if let Err(e) = std::fs::remove_dir_all(&plan.folder)
-            && e.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(folder = plan.folder, error = %e, "the temporary files of a job that is over cannot be removed");
-        }
+        remove_folder(&plan.folder);
     }
     Ok(())
+}
+
+pub fn remove_folder(folder: &str) {
+    if let Err(e) = std::fs::remove_dir_all(folder)
+        && e.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(folder, error = %e, "the temporary files of a job that is over cannot be removed");
+    }
 }

@@ -8,12 +8,17 @@ mod lake;
 mod landing;
 pub mod ledger;
 pub mod objects;
+mod presence;
 mod queue;
 mod runner;
 mod schema;
+mod upkeep;
+mod worker;
 
 pub use catalog::SqliteCatalog;
 pub use clock::SystemClock;
 pub use lake::{BackfillOptions, JobStatus, JobSummary, Lake, UnitStatus, needs_new_plan};
 pub use ledger::SqliteLedger;
 pub use objects::LocalObjects;
+pub use upkeep::{Collected, GcOptions};
+pub use worker::{Worked, WorkerOptions};

@@ -12,9 +12,9 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 use timelake_engine::ports::{ObjectMeta, ObjectStore};
-use timelake_model::{Error, Reason, Result};
+use timelake_model::{Error, Reason, Result, TimestampUs};
 
 const SCHEME: &str = "file://";
 /// Files with this ending are half-written objects of a process that may have died; nobody lists or reads them.
@@ -134,7 +134,15 @@ fn meta_of(uri: String, path: &Path, metadata: &Metadata) -> Result<ObjectMeta> 
         Ok(since) => since.as_nanos().to_string(),
         Err(before) => format!("-{}", before.duration().as_nanos()),
     };
-    Ok(ObjectMeta { uri, size: metadata.len(), fingerprint })
+    Ok(ObjectMeta { uri, size: metadata.len(), fingerprint, modified: timestamp(modified) })
+}
+
+fn timestamp(time: SystemTime) -> TimestampUs {
+    let micros = |d: std::time::Duration| i64::try_from(d.as_micros()).unwrap_or(i64::MAX);
+    TimestampUs(match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => micros(since),
+        Err(before) => -micros(before.duration()),
+    })
 }
 
 fn list(prefix: &str) -> Result<Vec<ObjectMeta>> {

@@ -1,5 +1,5 @@
 //! The unit queue as a table of the ledger. At least once: a claim is a lease, and what is not acknowledged
-//! before the lease ends is handed out again with one more try.
+//! before the lease ends is handed out again with one more try. A message that is there already is not sent again.
 //!
 //! A claim is known by the message and its number of tries: when somebody else has taken the message since, or it
 //! was given back, `extend`, `ack` and `release` of the old claim change nothing. The time comes from the clock
@@ -25,6 +25,30 @@ fn later_us(now_us: i64, after: Duration) -> i64 {
     now_us.saturating_add(i64::try_from(after.as_micros()).unwrap_or(i64::MAX))
 }
 
+impl SqliteLedger {
+    /// Who holds messages.
+    pub(crate) async fn holders(&self) -> Result<Vec<String>> {
+        self.database
+            .read(|t| {
+                let mut owners = t.prepare_cached("SELECT DISTINCT owner FROM queue WHERE owner IS NOT NULL")?;
+                let owners = owners.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+                Ok(owners)
+            })
+            .await
+    }
+
+    /// Gives back at once what an owner holds who is gone. Its claims are void then.
+    pub(crate) async fn give_back(&self, owner: &str) -> Result<()> {
+        let now_us = self.now_us();
+        self.database
+            .write(|t| {
+                t.prepare_cached("UPDATE queue SET owner = NULL, lease_until_us = ? WHERE owner = ?")?.execute(params![now_us, owner])?;
+                Ok(())
+            })
+            .await
+    }
+}
+
 #[async_trait]
 impl UnitQueue for SqliteLedger {
     async fn send(&self, messages: &[UnitMessage]) -> Result<()> {
@@ -35,7 +59,9 @@ impl UnitQueue for SqliteLedger {
         self.database
             .write(|t| {
                 let mut insert = t.prepare_cached(
-                    "INSERT INTO queue (job, generation, phase, group_name, round, unit, lease_until_us, tries) VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
+                    "INSERT INTO queue (job, generation, phase, group_name, round, unit, lease_until_us, tries)
+                     SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, 0 WHERE NOT EXISTS (SELECT 1 FROM queue WHERE job = ?1
+                     AND generation = ?2 AND phase = ?3 AND group_name = ?4 AND round = ?5 AND unit = ?6)",
                 )?;
                 for UnitMessage { key, unit } in messages {
                     insert.execute(params![key.job.0, key.generation, key.phase.to_string(), key.group.0, key.round, unit, now_us])?;
@@ -47,18 +73,21 @@ impl UnitQueue for SqliteLedger {
 
     async fn claim(&self, job: Option<&JobId>, owner: &str, lease: Duration) -> Result<Option<Claim>> {
         let now_us = self.now_us();
+        // No lease given by a clock that agrees with ours ends later; twice, as two processes' clocks are never one.
+        let latest_us = later_us(now_us, lease.saturating_mul(2));
         self.database
             .write(|t| {
+                let free = "(lease_until_us <= ?2 OR lease_until_us > ?5)";
                 let oldest = match job {
-                    Some(_) => "SELECT id FROM queue WHERE job = ?1 AND lease_until_us <= ?2 ORDER BY id LIMIT 1",
-                    None => "SELECT id FROM queue WHERE ?1 IS NULL AND lease_until_us <= ?2 ORDER BY id LIMIT 1",
+                    Some(_) => format!("SELECT id FROM queue WHERE job = ?1 AND {free} ORDER BY id LIMIT 1"),
+                    None => format!("SELECT id FROM queue WHERE ?1 IS NULL AND {free} ORDER BY id LIMIT 1"),
                 };
                 let row = t
                     .prepare_cached(&format!(
                         "UPDATE queue SET owner = ?3, lease_until_us = ?4, tries = tries + 1 WHERE id = ({oldest})
                          RETURNING id, tries, job, generation, phase, group_name, round, unit"
                     ))?
-                    .query_row(params![job.map(JobId::as_str), now_us, owner, later_us(now_us, lease)], |row| {
+                    .query_row(params![job.map(JobId::as_str), now_us, owner, later_us(now_us, lease), latest_us], |row| {
                         let key = RoundKey {
                             job: JobId(row.get(2)?),
                             generation: row.get(3)?,

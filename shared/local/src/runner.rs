@@ -1,8 +1,10 @@
 //! Runs a job in this process, from wherever it stands to where it stops: the embedded fan-out and fan-in.
 
 use crate::landing;
+use crate::presence::Presence;
 use std::sync::Arc;
 use std::time::Instant;
+use timelake_engine::boundary::{Boundary, reached};
 use timelake_engine::inventory::{self, Effort, OpenTable, Taken};
 use timelake_engine::plan::{self, PlanLimits};
 use timelake_engine::progress::{Progress, Step, StopFlag};
@@ -32,6 +34,7 @@ pub struct Run<'a> {
 
 pub struct Runner<'a> {
     engine: &'a Engine,
+    presence: &'a Presence,
     progress: &'a dyn Progress,
     stop: &'a StopFlag,
     steps: Vec<StepTime>,
@@ -51,12 +54,13 @@ struct Source {
 }
 
 impl<'a> Runner<'a> {
-    pub fn new(engine: &'a Engine, progress: &'a dyn Progress, stop: &'a StopFlag) -> Self {
-        Runner { engine, progress, stop, steps: vec![], checks: vec![] }
+    pub fn new(engine: &'a Engine, presence: &'a Presence, progress: &'a dyn Progress, stop: &'a StopFlag) -> Self {
+        Runner { engine, presence, progress, stop, steps: vec![], checks: vec![] }
     }
 
     /// Runs the job; the manifest says how it stands then. The caller holds the job's lock.
     pub async fn run(mut self, job: JobRecord, table: OpenTable, objects: Option<Vec<SourceObject>>, run: &Run<'_>) -> Result<RunManifest> {
+        self.presence.sweep().await?;
         let generation = job.generation;
         let spec = inventory::spec(&job.request.rows, &table)?;
         let mut source = Source { spec, bound: None };
@@ -72,6 +76,7 @@ impl<'a> Runner<'a> {
         }
         if job.state.is_final() && !run.options.keep_runs {
             landing::remove_runs(self.engine, &job).await?;
+            reached(Boundary::RunsRemoved);
         }
         if job.state == State::Cancelled {
             return Err(cancelled(&job));
@@ -82,6 +87,7 @@ impl<'a> Runner<'a> {
         manifest.peak_memory_bytes = peak_memory_bytes();
         let bytes = serde_json::to_vec_pretty(&manifest).map_err(|e| Error::internal(e.to_string()))?;
         self.engine.objects.put(&store::manifest_uri(self.engine, &job.job), bytes.into()).await?;
+        reached(Boundary::ManifestStored);
         Ok(manifest)
     }
 
@@ -235,6 +241,7 @@ impl<'a> Runner<'a> {
             changes
         })
         .await?;
+        reached(Boundary::JobLanding);
         let pending = land::open(engine, job, &plan).await?;
         if !pending.is_empty() {
             landing::check_space(&plan, &pending)?;
@@ -242,12 +249,13 @@ impl<'a> Runner<'a> {
                 true => inventory::reopen(&plan.inventory, spec, effort)?,
                 false => bound,
             };
-            let workers = Workers::new(engine, job, self.progress, self.stop);
+            let idle = idle(self.presence);
+            let workers = Workers::new(engine, job, self.progress, self.stop, &idle);
             let buffer = effort.limits.buffer_bytes() as usize;
             let bytes = pending.iter().filter_map(|i| plan.inventory.objects.get(*i as usize)).map(|o| o.object.size).sum();
             let landing = Landing::new(&workers, &plan, spec, &bound, buffer, bytes);
             let count = (effort.limits.threads as usize).min(pending.len());
-            self.timed(Step::Land, None, async { run_workers(&workers, &landing, count) }).await?;
+            self.timed(Step::Land, None, async { run_workers(self.presence, &workers, &landing, count) }).await?;
         }
         // Another process may have cancelled it meanwhile: then splits are left, and none of them is waited for.
         let now = engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal("the job is gone from the ledger"))?;
@@ -259,6 +267,7 @@ impl<'a> Runner<'a> {
         }
         let receipts = land::receipts(engine, job, &plan).await?;
         landing::list_rejected(engine, job, &receipts).await?;
+        reached(Boundary::RejectedListed);
         let bad_rows = receipts.iter().map(|r| r.bad_rows).sum();
         let Some(error) = validate::bad_rows(&job.request.rows, &land::errors(&receipts), bad_rows) else {
             return Ok(Some((plan, receipts)));
@@ -412,12 +421,13 @@ impl<'a> Runner<'a> {
             Some(_) => inventory::run_spec(&stored.inventory)?,
             None => source.spec.clone(),
         };
-        let workers = Workers::new(self.engine, job, self.progress, self.stop);
+        let idle = idle(self.presence);
+        let workers = Workers::new(self.engine, job, self.progress, self.stop, &idle);
         let writing = Writing::new(&workers, stored, &spec, bound);
         let rows = rows_to_read(stored, &rounds::latest_units(self.engine, group).await?);
         // A unit's memory was planned for this many threads; more would break the bound.
         let count = threads.min(stored.plan.units().count());
-        self.timed(Step::Write, Some(rows), async { run_workers(&workers, &writing, count) }).await
+        self.timed(Step::Write, Some(rows), async { run_workers(self.presence, &workers, &writing, count) }).await
     }
 
     /// `None`: it stays staged, as asked.
@@ -438,6 +448,7 @@ impl<'a> Runner<'a> {
         let rows = receipts.iter().map(|r| r.counts.rows_written).sum();
         let verdict =
             self.timed(Step::Validate, Some(rows), validate::validate(engine, job, stored, group, &receipts, &validation)).await?;
+        reached(Boundary::Validated);
         match verdict {
             Verdict::Approved { checks } => self.checks = checks,
             Verdict::Rejected { findings } => {
@@ -459,8 +470,14 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// What workers do while others hold all messages.
+pub(crate) fn idle(presence: &Presence) -> impl Fn() -> Result<()> + Sync + '_ {
+    let runtime = Handle::current();
+    move || runtime.block_on(presence.look())
+}
+
 /// Some threads work off the messages of a phase; the first error ends them all.
-fn run_workers(workers: &Workers, phase: &dyn Attempts, count: usize) -> Result<()> {
+pub(crate) fn run_workers(presence: &Presence, workers: &Workers, phase: &dyn Attempts, count: usize) -> Result<()> {
     let runtime = Handle::current();
     tokio::task::block_in_place(|| {
         std::thread::scope(|scope| {
@@ -468,7 +485,7 @@ fn run_workers(workers: &Workers, phase: &dyn Attempts, count: usize) -> Result<
             let handles: Vec<_> = (0..count.max(1))
                 .map(|i| {
                     scope.spawn(move || {
-                        let result = work(workers, phase, &format!("{}-{i}", std::process::id()), runtime);
+                        let result = work(workers, phase, &presence.owner(i), runtime);
                         if result.is_err() {
                             workers.give_up();
                         }
@@ -514,7 +531,7 @@ fn peak_memory_bytes() -> Option<u64> {
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kb| kb * 1024)
 }
 
-fn cancelled(job: &JobRecord) -> Error {
+pub(crate) fn cancelled(job: &JobRecord) -> Error {
     Error::conflict(Reason::Cancelled, format!("job {} was cancelled while it ran; nothing of it is published", job.job))
         .hint("run its command again to start over")
         .at(|p| p.job = Some(job.job.to_string()))

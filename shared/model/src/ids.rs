@@ -51,9 +51,17 @@ pub fn slug(text: &str) -> String {
 pub fn branch_name(job: &JobId, r#gen: u32, group: &GroupName) -> String {
     if r#gen == 1 && *group == GroupName::all() { format!("backfill/{job}") } else { format!("backfill/{job}/{}/{group}", r#gen) }
 }
+/// Start of the names of [`published_tag`]s.
+pub const PUBLISHED_PREFIX: &str = "timelake/published/";
 /// Tag on the snapshot that published a group.
 pub fn published_tag(job: &JobId, r#gen: u32, group: &GroupName) -> String {
-    format!("timelake/published/{job}/{}/{group}", r#gen)
+    format!("{PUBLISHED_PREFIX}{job}/{}/{group}", r#gen)
+}
+/// The group whose tag has this name.
+pub fn published_by(tag: &str) -> Option<(JobId, u32, GroupName)> {
+    let mut parts = tag.strip_prefix(PUBLISHED_PREFIX)?.split('/');
+    let (job, generation, group) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
+    parts.next().is_none().then(|| (JobId(job.into()), generation, GroupName(group.into())))
 }
 /// Table property by which a compactor sees an unpublished window.
 pub fn lock_property(job: &JobId) -> String {

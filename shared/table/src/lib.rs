@@ -12,6 +12,7 @@ pub mod manifest;
 pub mod metrics;
 pub mod partition;
 pub mod read;
+pub mod referenced;
 pub mod schema;
 pub mod snapshot;
 pub mod values;
@@ -23,5 +24,6 @@ pub use manifest::{copy_manifests, manifest_file, read_data_files, write_manifes
 pub use metrics::{MetricsModes, Written, data_file, parquet_schema, writer_schema};
 pub use partition::{Partitioner, fields};
 pub use read::{content_hash, read_rows};
+pub use referenced::referenced;
 pub use schema::{columns, nearest_name, sorts_by_contract};
-pub use snapshot::{Added, Append, append_snapshot, empty_append, manifests_of, version_1_refused};
+pub use snapshot::{Added, Append, append_snapshot, empty_append, list_path, manifests_of, version_1_refused};

@@ -36,6 +36,11 @@ pub struct Append<'a> {
     pub list_path: String,
 }
 
+/// A path for a manifest list, named as Iceberg names them. `attempt` makes it unique.
+pub fn list_path(location: &str, snapshot_id: i64, attempt: &str) -> String {
+    format!("{}/metadata/snap-{snapshot_id}-0-{attempt}.avro", location.trim_end_matches('/'))
+}
+
 /// Writes the manifest list of a snapshot that holds the parent's manifests and ours, and returns the snapshot.
 pub async fn append_snapshot(table: &Table, parent: &SnapshotRef, append: Append<'_>) -> Result<Snapshot> {
     let mut manifests = manifests_of(table, parent).await?;

@@ -26,6 +26,10 @@ impl ManualClock {
     pub fn new(now: TimestampUs, seed: u64) -> Self {
         ManualClock { now_us: AtomicI64::new(now.0), random_state: AtomicU64::new(seed) }
     }
+    /// Sets the clock, also back.
+    pub fn set(&self, now: TimestampUs) {
+        self.now_us.store(now.0, Ordering::SeqCst);
+    }
     pub fn advance(&self, duration: Duration) {
         self.now_us.fetch_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX), Ordering::SeqCst);
     }

@@ -252,6 +252,9 @@ impl UnitQueue for MemoryLedger {
         let now_us = self.clock.now().0;
         let mut state = self.state();
         for message in messages {
+            if state.queue.values().any(|known| known.message == *message) {
+                continue;
+            }
             state.last_message += 1;
             let id = state.last_message;
             state.queue.insert(id, StoredMessage { message: message.clone(), owned: false, lease_until_us: now_us, tries: 0 });
@@ -262,7 +265,10 @@ impl UnitQueue for MemoryLedger {
     async fn claim(&self, job: Option<&JobId>, _owner: &str, lease: Duration) -> Result<Option<Claim>> {
         let (now_us, until_us) = (self.clock.now().0, self.later_us(lease));
         let mut state = self.state();
-        let visible = |m: &StoredMessage| m.lease_until_us <= now_us && job.is_none_or(|job| m.message.key.job == *job);
+        // A lease that ends later than any can is one of a clock that was ahead.
+        let latest_us = self.later_us(lease.saturating_mul(2));
+        let free = |until_us: i64| until_us <= now_us || until_us > latest_us;
+        let visible = |m: &StoredMessage| free(m.lease_until_us) && job.is_none_or(|job| m.message.key.job == *job);
         let Some((id, stored)) = state.queue.iter_mut().find(|(_, message)| visible(message)) else { return Ok(None) };
         stored.owned = true;
         stored.lease_until_us = until_us;

@@ -15,6 +15,7 @@ pub use infer::{Folds, infer};
 pub use split::{LandTask, land};
 
 use crate::Engine;
+use crate::boundary::{Boundary, reached};
 use crate::rounds::latest;
 use crate::write::{UnitRows, cell_text, merge_errors};
 use timelake_model::inventory::{InventoryObject, RowGroupInfo, TableState};
@@ -59,7 +60,7 @@ pub async fn units(engine: &Engine, job: &JobRecord) -> Result<Vec<UnitRecord>> 
 }
 
 /// Opens the phase, or opens it again: units that failed get a further round, messages of pending ones are sent again.
-/// Returns the splits that are still to be landed. Only while this process alone runs the job.
+/// Returns the splits that are still to be landed.
 pub async fn open(engine: &Engine, job: &JobRecord, plan: &LandPlan) -> Result<Vec<u32>> {
     let hash = crate::identity::json_hash(plan)?;
     let known = units(engine, job).await?;
@@ -74,17 +75,19 @@ pub async fn open(engine: &Engine, job: &JobRecord, plan: &LandPlan) -> Result<V
         let record =
             PlanRecord { key: key(job, opened.0), plan_hash: hash.clone(), shards: PlanRecord::shards_for(units.len()), units, cursor: 0 };
         let record = engine.jobs.put_plan(&record).await?;
+        reached(Boundary::LandRoundStored);
         if record.plan_hash != hash {
             return Err(Error::internal(format!("the stored landing plan of job {} is not the one its ledger knows", job.job)));
         }
         engine.jobs.open_round(&record, plan.inventory.table.snapshot_id).await?;
+        reached(Boundary::LandUnitsStored);
     }
-    engine.queue.purge(&job.job, None).await?;
     let pending: Vec<UnitRecord> = units(engine, job).await?.into_iter().filter(|u| u.state == UnitState::Pending).collect();
     let messages: Vec<UnitMessage> = pending.iter().map(|u| UnitMessage { key: u.key.clone(), unit: u.unit }).collect();
     for batch in messages.chunks(SEND_BATCH) {
         engine.queue.send(batch).await?;
     }
+    reached(Boundary::LandMessagesSent);
     Ok(pending.into_iter().map(|u| u.unit).collect())
 }
 

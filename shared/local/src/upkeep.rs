@@ -1,0 +1,109 @@
+//! Looks after a lake: what jobs left behind, and which windows are locked.
+
+use crate::job_lock::JobLock;
+use crate::lake::Lake;
+use crate::landing;
+use serde::Serialize;
+use timelake_engine::gc::{self, Item, Litter, Sweep};
+use timelake_engine::locks::{self, LockedWindow};
+use timelake_engine::{cancel, store};
+use timelake_model::ledger::{JobRecord, State};
+use timelake_model::time::IsoDuration;
+use timelake_model::{JobId, Result};
+
+pub struct GcOptions {
+    /// The grace period: what was touched since stays.
+    pub older_than: IsoDuration,
+    pub dry_run: bool,
+}
+
+/// What was removed, or would be.
+#[derive(Debug, Clone, Serialize)]
+pub struct Collected {
+    pub dry_run: bool,
+    pub bytes: u64,
+    pub items: Vec<Item>,
+}
+
+impl Lake {
+    /// Removes what jobs left behind and nobody needs any more.
+    pub async fn gc(&self, options: &GcOptions) -> Result<Collected> {
+        let is_running = |job: &JobId| self.is_running(job);
+        let before = options.older_than.before(self.engine.clock.now());
+        let sweep = Sweep { before, dry_run: options.dry_run, is_running: &is_running };
+        let mut items = self.replaced_jobs(&sweep).await?;
+        items.extend(self.old_runs(&sweep).await?);
+        items.extend(gc::tables(&self.engine, &sweep).await?);
+        items.sort();
+        Ok(Collected { dry_run: options.dry_run, bytes: items.iter().map(|i| i.bytes).sum(), items })
+    }
+
+    /// Windows that are not published yet.
+    pub async fn locks(&self, table: Option<&str>) -> Result<Vec<LockedWindow>> {
+        locks::list(&self.engine, table).await
+    }
+
+    /// Does any process run the job right now? Asked only about jobs that have a folder.
+    pub(crate) fn is_running(&self, job: &JobId) -> bool {
+        self.jobs.join(job.as_str()).exists() && JobLock::take(&self.jobs, job).is_err()
+    }
+
+    /// Jobs that stopped before they had a plan and whose source has changed since: the newer job of the same request
+    /// does their work, and nothing else ends them.
+    async fn replaced_jobs(&self, sweep: &Sweep<'_>) -> Result<Vec<Item>> {
+        let jobs = self.engine.jobs.jobs(None).await?;
+        let mut items = Vec::new();
+        for job in jobs.iter().filter(|j| matches!(j.state, State::Planning | State::Landing) && j.updated < sweep.before) {
+            let newer = jobs.iter().any(|j| j.request_hash == job.request_hash && j.job != job.job && j.created > job.created);
+            if !newer || self.is_running(&job.job) {
+                continue;
+            }
+            if !sweep.dry_run {
+                cancel::cancel(&self.engine, &job.job).await?;
+            }
+            items.push(Item {
+                kind: Litter::Job,
+                table: job.table.clone(),
+                job: job.job.to_string(),
+                name: job.job.to_string(),
+                bytes: 0,
+                why: "a newer job of the same request took its place",
+            });
+        }
+        Ok(items)
+    }
+
+    /// Runs of jobs that are over; the jobs of the step before count as such.
+    async fn old_runs(&self, sweep: &Sweep<'_>) -> Result<Vec<Item>> {
+        let mut items = Vec::new();
+        for job in self.engine.jobs.jobs(None).await? {
+            for generation in 1..=job.generation {
+                if !is_over(&job, generation) || job.request.run.keep_runs && job.state.is_published() || self.is_running(&job.job) {
+                    continue;
+                }
+                // A damaged job folder holds no runs that anybody could find.
+                let Ok(Some(plan)) = store::load_land_plan(&self.engine, &job.job, generation).await else { continue };
+                let files = self.engine.objects.list(&plan.folder).await?;
+                if files.is_empty() || files.iter().any(|f| f.modified >= sweep.before) {
+                    continue;
+                }
+                if !sweep.dry_run {
+                    landing::remove_folder(&plan.folder);
+                }
+                items.push(Item {
+                    kind: Litter::Runs,
+                    table: job.table.clone(),
+                    job: job.job.to_string(),
+                    name: plan.folder,
+                    bytes: files.iter().map(|f| f.size).sum(),
+                    why: "its job is over",
+                });
+            }
+        }
+        Ok(items)
+    }
+}
+
+fn is_over(job: &JobRecord, generation: u32) -> bool {
+    generation < job.generation || job.state.is_final()
+}
