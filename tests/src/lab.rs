@@ -295,7 +295,10 @@ pub fn assert_conserved(manifest: &Value) {
     let sum: u64 = classes.iter().map(|c| count(c)).sum();
     assert_eq!(count("rows_read"), sum, "rows_read is not the sum of {classes:?} in {manifest}");
     assert_eq!(count("rows_written") + count("carried"), count("rows_added_files"), "rows of added files in {manifest}");
+    let gone = ["carried", "replaced", "deleted", "already_deleted"].iter().map(|c| count(c)).sum::<u64>();
+    assert_eq!(count("rows_removed_files"), gone, "rows of removed files in {manifest}");
     assert!(count("kept_existing_different") <= count("kept_existing"), "{manifest}");
+    assert!(count("rows_replacing") <= count("rows_written"), "{manifest}");
 }
 
 /// `TIMELAKE_BIN`, else the command of the same profile as this test: `target/<triple?>/<profile>/deps/<test>`.
