@@ -249,7 +249,6 @@ impl JobStore for MemoryLedger {
 #[async_trait]
 impl UnitQueue for MemoryLedger {
     async fn send(&self, messages: &[UnitMessage]) -> Result<()> {
-        let now_us = self.clock.now().0;
         let mut state = self.state();
         for message in messages {
             if state.queue.values().any(|known| known.message == *message) {
@@ -257,7 +256,7 @@ impl UnitQueue for MemoryLedger {
             }
             state.last_message += 1;
             let id = state.last_message;
-            state.queue.insert(id, StoredMessage { message: message.clone(), owned: false, lease_until_us: now_us, tries: 0 });
+            state.queue.insert(id, StoredMessage { message: message.clone(), owned: false, lease_until_us: i64::MIN, tries: 0 });
         }
         Ok(())
     }
@@ -290,7 +289,7 @@ impl UnitQueue for MemoryLedger {
     }
 
     async fn release(&self, claim: &Claim, delay: Duration) -> Result<()> {
-        let until_us = self.later_us(delay);
+        let until_us = if delay.is_zero() { i64::MIN } else { self.later_us(delay) };
         if let Some(message) = self.state().held(claim) {
             message.owned = false;
             message.lease_until_us = until_us;
