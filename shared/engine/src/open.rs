@@ -7,9 +7,10 @@ use crate::identity::{job_id, request_hash};
 use crate::inventory::{OpenTable, check_request, open_table, spec};
 use crate::tables::start_main;
 use std::path::Path;
+use timelake_model::ids::published_by;
 use timelake_model::inventory::SourceObject;
 use timelake_model::ledger::{JobRecord, State};
-use timelake_model::{BackfillRequest, Error, Reason, Result, Window};
+use timelake_model::{BackfillRequest, Error, JobId, Reason, Result, Window};
 
 /// How to treat an earlier job of the same or an older source.
 #[derive(Debug, Clone, Default)]
@@ -83,8 +84,8 @@ pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier,
     }
     let now = engine.clock.now();
     let record = JobRecord {
+        generation: 1 + lives_before(&table, &id)?,
         job: id,
-        generation: 1,
         table: request.table.clone(),
         table_uuid: uuid,
         request_hash: hash,
@@ -100,6 +101,14 @@ pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier,
     let job = engine.jobs.put_job(&record).await?;
     reached(Boundary::JobStored);
     opened(job, table, false, false)
+}
+
+/// The last life of the job that its table remembers and the ledger does not, because it was lost; else 0. The tag of
+/// that life must not be taken for one of this life.
+fn lives_before(open: &OpenTable, job: &JobId) -> Result<u32> {
+    let refs = timelake_table::refs(open.table.metadata())?;
+    let lives = refs.keys().filter_map(|name| published_by(name)).filter(|(of, ..)| of == job);
+    Ok(lives.map(|(_, generation, _)| generation).max().unwrap_or(0))
 }
 
 /// `main` still stands on what the job published, or that is too long ago to tell.

@@ -131,7 +131,9 @@ async fn open_round(engine: &Engine, stored: &StoredPlan, group: &GroupRecord, r
     let record = engine.jobs.put_plan(&record).await?;
     reached(Boundary::RoundStored);
     if record.plan_hash != stored.hash {
-        return Err(Error::internal(format!("the stored plan of job {} is not the one its ledger knows", group.job)));
+        return Err(Error::corrupt(Reason::LedgerDamaged, format!("the stored plan of job {} is not the one its ledger knows", group.job))
+            .hint(format!("give the job up (timelake backfill cancel {}), then run its command again: it starts over", group.job))
+            .at(|p| p.job = Some(group.job.to_string())));
     }
     engine.jobs.open_round(&record, base).await?;
     reached(Boundary::UnitsStored);

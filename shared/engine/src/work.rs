@@ -219,6 +219,11 @@ fn one(context: &Workers, phase: &dyn Attempts, claim: &Claim, runtime: &Handle)
             runtime.block_on(engine.queue.release(claim, Duration::ZERO))?;
             return Err(e);
         }
+        // The unit stays pending: nothing of it is wrong, and no other unit would fare better.
+        Err(e) if e.needs_a_hand() => {
+            runtime.block_on(engine.queue.release(claim, Duration::ZERO))?;
+            return Err(e);
+        }
         Err(e) if e.kind == Kind::Unavailable && claim.tries < MAX_DELIVERIES => {
             context.progress.note(&format!("unit {unit}: {e}; trying again ({} of {MAX_DELIVERIES})", claim.tries + 1));
             let backoff = Duration::from_millis(FIRST_BACKOFF_MS << claim.tries.min(8));
@@ -239,7 +244,7 @@ async fn end_unit(engine: &Engine, key: &RoundKey, unit: u32, attempt: &AttemptI
     loop {
         match engine.jobs.end_unit(key, unit, attempt, end).await {
             Ok(outcome) => return Ok(outcome),
-            Err(e) if e.kind == Kind::Unavailable && tries < END_TRIES => {
+            Err(e) if e.kind == Kind::Unavailable && !e.needs_a_hand() && tries < END_TRIES => {
                 tries += 1;
                 engine.clock.sleep(Duration::from_millis(FIRST_BACKOFF_MS << tries)).await;
             }

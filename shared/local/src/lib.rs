@@ -5,6 +5,7 @@ pub mod catalog;
 pub mod clock;
 mod job_lock;
 mod lake;
+mod lake_folder;
 mod landing;
 pub mod ledger;
 pub mod objects;
@@ -12,6 +13,7 @@ mod presence;
 mod queue;
 mod runner;
 mod schema;
+mod sqlite;
 mod upkeep;
 mod worker;
 
