@@ -2,10 +2,11 @@
 
 use crate::Engine;
 use crate::boundary::{Boundary, reached};
-use crate::cancel::cancel;
+use crate::cancel::{cancel, sweep};
 use crate::identity::{job_id, request_hash};
 use crate::inventory::{OpenTable, check_request, open_table, spec};
 use crate::tables::start_main;
+use crate::tries::settle_job;
 use std::path::Path;
 use timelake_model::ids::published_by;
 use timelake_model::inventory::SourceObject;
@@ -137,7 +138,20 @@ async fn still_published(engine: &Engine, open: &OpenTable, job: &JobRecord) -> 
     Ok(())
 }
 
-async fn next_generation(engine: &Engine, job: &JobRecord, request: &BackfillRequest) -> Result<JobRecord> {
+/// The next life of a job that is over; whoever comes second gets what the first one made. The old life is fenced first: a
+/// cancel that died half way may have left a run that still writes.
+pub async fn next_generation(engine: &Engine, job: &JobRecord, request: &BackfillRequest) -> Result<JobRecord> {
+    let gone = || Error::internal(format!("job {} is gone from the ledger", job.job));
+    let mut job = job.clone();
+    if !job.state.is_published() {
+        sweep(engine, &job).await?;
+        settle_job(engine, &job.job, job.generation).await?;
+        let settled = engine.jobs.job(&job.job).await?.ok_or_else(gone)?;
+        if settled.generation != job.generation || settled.state.is_published() {
+            return Ok(settled); // somebody was faster: with the next life, or with publishing this one
+        }
+        job = settled;
+    }
     let now = engine.clock.now();
     let next = JobRecord {
         generation: job.generation + 1,
@@ -152,5 +166,5 @@ async fn next_generation(engine: &Engine, job: &JobRecord, request: &BackfillReq
         reached(Boundary::GenerationStored);
         return Ok(stored);
     }
-    engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal(format!("job {} is gone from the ledger", job.job)))
+    engine.jobs.job(&job.job).await?.ok_or_else(gone)
 }

@@ -137,11 +137,13 @@ async fn open_round(engine: &Engine, stored: &StoredPlan, group: &GroupRecord, r
     }
     engine.jobs.open_round(&record, base).await?;
     reached(Boundary::UnitsStored);
-    for (i, batch) in record.units.chunks(SEND_BATCH).enumerate().skip(record.cursor as usize / SEND_BATCH) {
+    let mut sent = record.cursor as usize;
+    for batch in record.units.get(sent..).unwrap_or_default().chunks(SEND_BATCH) {
         let messages: Vec<UnitMessage> = batch.iter().map(|unit| UnitMessage { key: key.clone(), unit: *unit }).collect();
         engine.queue.send(&messages).await?;
         reached(Boundary::MessagesSent);
-        engine.jobs.advance_cursor(&key, (i * SEND_BATCH + batch.len()) as u32).await?;
+        sent += batch.len();
+        engine.jobs.advance_cursor(&key, sent as u32).await?;
     }
     Ok(())
 }

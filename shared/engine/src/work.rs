@@ -171,8 +171,8 @@ impl<'a> Landing<'a> {
     }
 }
 
-/// Works until no message of the job is left, the job is stopped or in its next phase. Returns an error only when
-/// going on makes no sense; faults of a unit end that unit.
+/// Works until no message of the job is left, the job is stopped, in its next phase or in its next life. Returns an error
+/// only when going on makes no sense; faults of a unit end that unit.
 pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Handle) -> Result<()> {
     let engine = context.engine;
     let mut pause = FIRST_IDLE_PAUSE;
@@ -192,9 +192,10 @@ pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Hand
             continue;
         };
         pause = FIRST_IDLE_PAUSE;
-        if claim.message.key.generation == context.job.generation && claim.message.key.phase > phase.phase() {
+        let RoundKey { generation, phase: of, .. } = &claim.message.key;
+        if (*generation, *of) > (context.job.generation, phase.phase()) {
             runtime.block_on(engine.queue.release(&claim, Duration::ZERO))?;
-            return Ok(()); // whoever opened the next phase has what it takes
+            return Ok(()); // whoever opened the next phase, or the job's next life, has what it takes
         }
         one(context, phase, &claim, runtime)?;
     }
