@@ -69,7 +69,7 @@ impl Lab {
     pub fn start<S: AsRef<str>>(&self, arguments: &[S]) -> Running {
         self.start_failing(arguments, "")
     }
-    /// The same, killed or delayed at step boundaries: `kill:files-durable:1`, `delay:all:20`, comma separated.
+    /// The same, killed, delayed or kept at step boundaries: `kill:files-durable:1`, `delay:all:20`, comma separated.
     pub fn start_failing<S: AsRef<str>>(&self, arguments: &[S], failpoints: &str) -> Running {
         let mut command = self.command(arguments);
         if !failpoints.is_empty() {
@@ -114,6 +114,16 @@ impl Lab {
             assert!(start.elapsed() < BOUNDARY_LIMIT, "{boundary} is not reached");
             std::thread::sleep(POLL);
         }
+    }
+    /// Starts the command, lets it come to a boundary and keeps it there until [`Lab::release`].
+    #[track_caller]
+    pub fn start_held<S: AsRef<str>>(&self, arguments: &[S], boundary: &str) -> Running {
+        let running = self.start_failing(arguments, &format!("trace:trace-{boundary},wait:{boundary}:go-{boundary}"));
+        self.wait_for_boundary(&format!("trace-{boundary}"), boundary);
+        running
+    }
+    pub fn release(&self, boundary: &str) {
+        std::fs::write(self.path(&format!("go-{boundary}")), "").expect("the file it waits for");
     }
     /// Runs the command to its end.
     pub fn timelake<S: AsRef<str>>(&self, arguments: &[S]) -> Outcome {
