@@ -15,6 +15,7 @@ use timelake_engine::tables::{self, ContractChange, CreateTable, TableInfo, Tabl
 use timelake_engine::{Engine, cancel, gc, inventory, land, report, rounds, store, validate};
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitState};
 use timelake_model::manifest::RunManifest;
+use timelake_model::similar::nearest;
 use timelake_model::verdict::Verdict;
 use timelake_model::{BackfillRequest, Counts, Error, JobId, Reason, Result, TimestampUs, Window};
 
@@ -427,7 +428,10 @@ impl Lake {
         match found[..] {
             [job] => Ok(job.clone()),
             [] => Err(Error::not_found(Reason::JobNotFound, format!("there is no job {text}"))
-                .hint("timelake backfill list shows the jobs of this lake")
+                .hint(match nearest(text, jobs.iter().map(|j| j.job.as_str())) {
+                    Some(meant) => format!("did you mean {meant}? timelake backfill list shows the jobs of this lake"),
+                    None => "timelake backfill list shows the jobs of this lake".into(),
+                })
                 .at(|p| p.job = Some(text.into()))),
             _ => Err(Error::invalid(Reason::JobAmbiguous, format!("{} jobs start with {text}", found.len()))
                 .hint("write more of the id")

@@ -15,6 +15,7 @@ pub mod manifest;
 pub mod plan;
 pub mod receipt;
 pub mod request;
+pub mod similar;
 pub mod time;
 pub mod types;
 pub mod verdict;
