@@ -48,6 +48,8 @@ fn help_of_every_command() {
         "table list",
         "table show",
         "table contract",
+        "completions",
+        "man",
     ] {
         let path: Vec<&str> = words.split_whitespace().collect();
         insta::assert_snapshot!(format!("help_{}", path.join("_")), help(&path));
