@@ -166,7 +166,13 @@ pub enum JobVerb {
     /// Gives a job up: its branch and staged snapshots go, the table stays as it is
     Cancel(JobArg),
     /// Prints everything that is known about a job (--json: the run manifest)
-    Report(JobArg),
+    Report {
+        #[command(flatten)]
+        job: JobArg,
+        /// Write it as one page for a browser into this file instead (- is stdout)
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
     /// Checks what is staged, publishes nothing
     Validate {
         #[command(flatten)]

@@ -6,6 +6,7 @@ mod command_text;
 mod error_text;
 #[cfg(feature = "failpoints")]
 mod failpoints;
+mod html;
 mod job_text;
 mod lake_text;
 mod load;

@@ -7,7 +7,7 @@ use crate::output::{Layout, quoted};
 use crate::progress::{Console, LogWriter, Style};
 use crate::report::{Again, ThisRun};
 use crate::request_file::Saved;
-use crate::{error_text, job_text, lake_text, manual, output_file, report, request_file, resolve, signals, table_text};
+use crate::{error_text, html, job_text, lake_text, manual, output_file, report, request_file, resolve, signals, table_text};
 use clap::Parser;
 use clap::error::ErrorKind;
 use serde::Serialize;
@@ -311,8 +311,12 @@ async fn job(verb: &JobVerb, settings: &Settings, lake: &Lake, console: &Console
             let status = lake.status(&job.job).await?;
             settings.data(&status, |layout| job_text::status(&status, layout, &settings.again))
         }
-        JobVerb::Report(job) => {
+        JobVerb::Report { job, html } => {
             let (manifest, record) = (lake.report(&job.job).await?, lake.record(&job.job).await?);
+            if let Some(file) = html {
+                let page = html::report(&manifest, &record, &lake.timeline(&job.job).await?, &settings.again);
+                return page_written(file, page, settings);
+            }
             settings.data(&manifest, |layout| report::full(&manifest, &record, layout, &settings.again))
         }
         JobVerb::Resume(job) => ran(&lake.resume(&job.job, console, stop).await?, settings, lake, console).await?,
@@ -320,6 +324,19 @@ async fn job(verb: &JobVerb, settings: &Settings, lake: &Lake, console: &Console
         JobVerb::Cancel(job) => settings.cancelled(&lake.cancel(&job.job).await?),
         JobVerb::Validate { job, verify } => settings.verdict(&lake.validate(&job.job, verify.is_some(), console, stop).await?),
     })
+}
+
+fn page_written(file: &Path, page: String, settings: &Settings) -> Result<Answer> {
+    if !output_file::is_standard(file) {
+        output_file::write(file, &page)?;
+        return Ok(settings.data(&serde_json::json!({ "html": file }), |_| format!("{}\n", file.display())));
+    }
+    if settings.json {
+        return Err(Error::invalid(timelake_model::Reason::InvalidOption, "stdout cannot hold a page and one JSON object")
+            .hint("name a file: --html FILE; or leave out --json")
+            .at(|p| p.option = Some("--html".into())));
+    }
+    Ok(Answer { stdout: page, ..Default::default() })
 }
 
 /// How a run that came to an end is told.

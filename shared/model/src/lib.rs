@@ -17,6 +17,7 @@ pub mod receipt;
 pub mod request;
 pub mod similar;
 pub mod time;
+pub mod timeline;
 pub mod types;
 pub mod verdict;
 
