@@ -1,19 +1,24 @@
 //! Test builds only: kills, delays or records the process at step boundaries, as `TIMELAKE_FAILPOINTS` says.
 //!
 //! Comma separated: `kill:BOUNDARY:N` (SIGKILL the N-th time it is reached), `delay:BOUNDARY:MS` (`all` for each of
-//! them), `trace:FILE` (a line per boundary reached: its name, and when, in microseconds since 1970).
+//! them), `wait:BOUNDARY:FILE` (until the file is there, a minute at most), `trace:FILE` (a line per boundary reached: its name, and when, in microseconds since 1970).
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use timelake_engine::boundary::{self, Boundary};
 use timelake_engine::ports::Clock;
 use timelake_local::SystemClock;
 
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+
 enum Action {
     Kill { name: String, nth: u64 },
     Delay { name: String, by: Duration },
+    Wait { name: String, file: String },
     Trace { file: String },
 }
 
@@ -39,6 +44,9 @@ fn action(text: &str) -> Option<Action> {
         return Some(Action::Trace { file: rest.into() });
     }
     let (name, number) = rest.split_once(':')?;
+    if verb == "wait" {
+        return known(name).then(|| Action::Wait { name: name.into(), file: number.into() });
+    }
     let number: u64 = number.parse().ok()?;
     match verb {
         "kill" if known(name) => Some(Action::Kill { name: name.into(), nth: number }),
@@ -64,6 +72,12 @@ fn hook(boundary: Boundary) {
                 }
             }
             Action::Delay { name, by } if here(name) => std::thread::sleep(*by),
+            Action::Wait { name, file } if here(name) => {
+                let start = Instant::now();
+                while !Path::new(file).exists() && start.elapsed() < LONGEST_WAIT {
+                    std::thread::sleep(POLL);
+                }
+            }
             Action::Kill { name, nth } if here(name) && *nth == times => {
                 let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
             }

@@ -50,8 +50,12 @@ pub fn main(words: Vec<OsString>) -> ExitCode {
     };
     let mut exit_code = answer.exit_code;
     if let Err(error) = write_stdout(&answer.stdout) {
-        exit_code = exit_code.max(error.exit_code());
-        write_stderr(&error_text::for_people(&error, settings.stderr));
+        if exit_code == 0 {
+            exit_code = error.exit_code();
+            write_stderr(&error_text::for_people(&error, settings.stderr));
+        } else {
+            write_stderr(&answer.stdout); // what went wrong matters more than where it is told
+        }
     }
     write_stderr(&answer.stderr);
     ExitCode::from(exit_code)
@@ -69,10 +73,8 @@ fn refused(error: &clap::Error, words: &[OsString]) -> ExitCode {
     let misspelt = resolve::misspelt_verb(&texts).filter(|_| !is_answer);
     if !is_answer && texts.iter().any(|word| word == "--json") {
         let error = misspelt.unwrap_or_else(|| error_text::from_clap(error));
-        return match write_stdout(&json(&error_text::as_json(&error))) {
-            Ok(()) => ExitCode::from(error.exit_code()),
-            Err(error) => ExitCode::from(error.exit_code()),
-        };
+        let _ = write_stdout(&json(&error_text::as_json(&error))); // the exit code says it as well
+        return ExitCode::from(error.exit_code());
     }
     if let Some(error) = misspelt {
         write_stderr(&error_text::for_people(&error, Layout::default()));
@@ -375,7 +377,7 @@ fn write_stdout(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Error::unavailable(timelake_model::Reason::StorageUnavailable, format!("cannot write the answer to stdout: {error}"))
+            Err(Error::unavailable(output_file::reason(&error), format!("cannot write the answer to stdout: {error}"))
                 .hint("the work itself is done; `timelake backfill list` and `report JOB` show it again"))
         }
         _ => Ok(()),

@@ -250,6 +250,19 @@ def ledger_sql(request):
         ledger.executescript(request["sql"])
 
 
+HELD = {}
+
+
+def hold(request):
+    """Locks one of the lake's databases, as another process would, until `let_go`."""
+    HELD[request["database"]] = database = sqlite3.connect(Path(request["lake"]) / request["database"], isolation_level=None)
+    database.execute("BEGIN EXCLUSIVE")
+
+
+def let_go(request):
+    HELD.pop(request["database"]).close()
+
+
 def set_property(request):
     with load(request).transaction() as transaction:
         transaction.set_properties(request["properties"])
@@ -352,6 +365,10 @@ def inspect(request):
             for s in sorted(metadata.snapshots, key=lambda s: s.sequence_number)
         ],
         "history": [entry.snapshot_id for entry in metadata.snapshot_log],
+        "times_ms": {
+            "last_updated": metadata.last_updated_ms, "history": [entry.timestamp_ms for entry in metadata.snapshot_log],
+            "metadata": [entry.timestamp_ms for entry in metadata.metadata_log],
+        },
         "manifests": [
             {"path": m.manifest_path, "spec": m.partition_spec_id, "sequence": m.sequence_number, "snapshot": m.added_snapshot_id} for m in manifests
         ],
@@ -407,7 +424,7 @@ def page(request):
 
 COMMANDS = {
     f.__name__: f
-    for f in (read, probe, create_table, append, delete, compact, add_column, ledger_sql, set_property, remove_property, create_branch, remove_branch, set_main, summary, inspect, parquet, page, tables)
+    for f in (read, probe, create_table, append, delete, compact, add_column, ledger_sql, hold, let_go, set_property, remove_property, create_branch, remove_branch, set_main, summary, inspect, parquet, page, tables)
 }
 
 

@@ -1,5 +1,6 @@
 //! A folder of its own for each test, with a lake in it, and the real command run there.
 
+use crate::faults::Faults;
 use crate::reader::Reader;
 use crate::rows::assert_same_rows;
 use serde_json::{Value, json};
@@ -68,18 +69,33 @@ impl Lab {
     pub fn start<S: AsRef<str>>(&self, arguments: &[S]) -> Running {
         self.start_failing(arguments, "")
     }
-    /// The same, killed or delayed at step boundaries: `kill:files-durable:1`, `delay:all:20`, comma separated.
+    /// The same, killed, delayed or kept at step boundaries: `kill:files-durable:1`, `delay:all:20`, comma separated.
     pub fn start_failing<S: AsRef<str>>(&self, arguments: &[S], failpoints: &str) -> Running {
-        let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
+        let mut command = self.command(arguments);
+        if !failpoints.is_empty() {
+            command.env("TIMELAKE_FAILPOINTS", failpoints);
+        }
+        self.run(command)
+    }
+    /// The same on a machine with faults, to its end.
+    pub fn timelake_under<S: AsRef<str>>(&self, faults: &Faults, arguments: &[S]) -> Outcome {
+        let mut command = self.command(arguments);
+        faults.apply(&mut command);
+        self.run(command).wait()
+    }
+    /// The command in this folder, on this lab's lake, not started yet; its output is kept unless it is sent elsewhere.
+    pub fn command<S: AsRef<str>>(&self, arguments: &[S]) -> Command {
         let mut command = Command::new(&self.binary);
-        command.args(&arguments).current_dir(self.folder()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(arguments.iter().map(AsRef::as_ref)).current_dir(self.folder());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("TIMELAKE_")) {
             command.env_remove(name);
         }
         command.env("TIMELAKE_LAKE", self.lake()).env("RUST_BACKTRACE", "1");
-        if !failpoints.is_empty() {
-            command.env("TIMELAKE_FAILPOINTS", failpoints);
-        }
+        command
+    }
+    pub fn run(&self, mut command: Command) -> Running {
+        let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
         let mut child = command.spawn().unwrap_or_else(|e| panic!("start {}: {e}", self.binary.display()));
         let (stdout, stderr) = (reading(child.stdout.take()), reading(child.stderr.take()));
         Running { command: format!("timelake {}", arguments.join(" ")), child, stdout, stderr }
@@ -98,6 +114,16 @@ impl Lab {
             assert!(start.elapsed() < BOUNDARY_LIMIT, "{boundary} is not reached");
             std::thread::sleep(POLL);
         }
+    }
+    /// Starts the command, lets it come to a boundary and keeps it there until [`Lab::release`].
+    #[track_caller]
+    pub fn start_held<S: AsRef<str>>(&self, arguments: &[S], boundary: &str) -> Running {
+        let running = self.start_failing(arguments, &format!("trace:trace-{boundary},wait:{boundary}:go-{boundary}"));
+        self.wait_for_boundary(&format!("trace-{boundary}"), boundary);
+        running
+    }
+    pub fn release(&self, boundary: &str) {
+        std::fs::write(self.path(&format!("go-{boundary}")), "").expect("the file it waits for");
     }
     /// Runs the command to its end.
     pub fn timelake<S: AsRef<str>>(&self, arguments: &[S]) -> Outcome {

@@ -4,11 +4,13 @@
 //! Takes the command from `TIMELAKE_BIN` (else the one built beside the test executable) and Python from
 //! `TIMELAKE_PYTHON` (else `.venv/bin/python` of the workspace). What is missing is a failure, never a skipped test.
 
+mod faults;
 mod inputs;
 mod lab;
 mod reader;
 mod rows;
 
+pub use faults::Faults;
 pub use inputs::{Cells, write_parquet};
 pub use lab::{Lab, Outcome, Running};
 pub use reader::Reader;

@@ -75,10 +75,12 @@ pub async fn cancel(engine: &Engine, job: &JobId) -> Result<JobRecord> {
     engine.jobs.job(job).await?.ok_or_else(gone)
 }
 
-/// Removes what a job that ended unpublished may have left in the table: its branches and its lock.
+/// Removes what a job that ended unpublished may have left: its branches and its lock in the table, its messages. A
+/// cancel that died half way may also have left groups that still stand open.
 pub async fn sweep(engine: &Engine, job: &JobRecord) -> Result<()> {
     for group in engine.jobs.groups(&job.job, job.generation).await?.iter().filter(|g| !g.state.is_published()) {
-        drop_branch(engine, job, group).await?;
+        let group = stand_down(engine, job, group, State::Cancelled, None).await?;
+        drop_branch(engine, job, &group).await?; // one that came after the group stood down
     }
-    Ok(())
+    engine.queue.purge(&job.job, Some(job.generation)).await
 }

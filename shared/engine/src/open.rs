@@ -2,14 +2,16 @@
 
 use crate::Engine;
 use crate::boundary::{Boundary, reached};
-use crate::cancel::cancel;
+use crate::cancel::{cancel, sweep};
 use crate::identity::{job_id, request_hash};
 use crate::inventory::{OpenTable, check_request, open_table, spec};
 use crate::tables::start_main;
+use crate::tries::settle_job;
 use std::path::Path;
+use timelake_model::ids::published_by;
 use timelake_model::inventory::SourceObject;
 use timelake_model::ledger::{JobRecord, State};
-use timelake_model::{BackfillRequest, Error, Reason, Result, Window};
+use timelake_model::{BackfillRequest, Error, JobId, Reason, Result, Window};
 
 /// How to treat an earlier job of the same or an older source.
 #[derive(Debug, Clone, Default)]
@@ -83,8 +85,8 @@ pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier,
     }
     let now = engine.clock.now();
     let record = JobRecord {
+        generation: 1 + lives_before(&table, &id)?,
         job: id,
-        generation: 1,
         table: request.table.clone(),
         table_uuid: uuid,
         request_hash: hash,
@@ -100,6 +102,14 @@ pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier,
     let job = engine.jobs.put_job(&record).await?;
     reached(Boundary::JobStored);
     opened(job, table, false, false)
+}
+
+/// The last life of the job that its table remembers and the ledger does not, because it was lost; else 0. The tag of
+/// that life must not be taken for one of this life.
+fn lives_before(open: &OpenTable, job: &JobId) -> Result<u32> {
+    let refs = timelake_table::refs(open.table.metadata())?;
+    let lives = refs.keys().filter_map(|name| published_by(name)).filter(|(of, ..)| of == job);
+    Ok(lives.map(|(_, generation, _)| generation).max().unwrap_or(0))
 }
 
 /// `main` still stands on what the job published, or that is too long ago to tell.
@@ -128,7 +138,20 @@ async fn still_published(engine: &Engine, open: &OpenTable, job: &JobRecord) -> 
     Ok(())
 }
 
-async fn next_generation(engine: &Engine, job: &JobRecord, request: &BackfillRequest) -> Result<JobRecord> {
+/// The next life of a job that is over; whoever comes second gets what the first one made. The old life is fenced first: a
+/// cancel that died half way may have left a run that still writes.
+pub async fn next_generation(engine: &Engine, job: &JobRecord, request: &BackfillRequest) -> Result<JobRecord> {
+    let gone = || Error::internal(format!("job {} is gone from the ledger", job.job));
+    let mut job = job.clone();
+    if !job.state.is_published() {
+        sweep(engine, &job).await?;
+        settle_job(engine, &job.job, job.generation).await?;
+        let settled = engine.jobs.job(&job.job).await?.ok_or_else(gone)?;
+        if settled.generation != job.generation || settled.state.is_published() {
+            return Ok(settled); // somebody was faster: with the next life, or with publishing this one
+        }
+        job = settled;
+    }
     let now = engine.clock.now();
     let next = JobRecord {
         generation: job.generation + 1,
@@ -143,5 +166,5 @@ async fn next_generation(engine: &Engine, job: &JobRecord, request: &BackfillReq
         reached(Boundary::GenerationStored);
         return Ok(stored);
     }
-    engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal(format!("job {} is gone from the ledger", job.job)))
+    engine.jobs.job(&job.job).await?.ok_or_else(gone)
 }

@@ -131,15 +131,19 @@ async fn open_round(engine: &Engine, stored: &StoredPlan, group: &GroupRecord, r
     let record = engine.jobs.put_plan(&record).await?;
     reached(Boundary::RoundStored);
     if record.plan_hash != stored.hash {
-        return Err(Error::internal(format!("the stored plan of job {} is not the one its ledger knows", group.job)));
+        return Err(Error::corrupt(Reason::LedgerDamaged, format!("the stored plan of job {} is not the one its ledger knows", group.job))
+            .hint(format!("give the job up (timelake backfill cancel {}), then run its command again: it starts over", group.job))
+            .at(|p| p.job = Some(group.job.to_string())));
     }
     engine.jobs.open_round(&record, base).await?;
     reached(Boundary::UnitsStored);
-    for (i, batch) in record.units.chunks(SEND_BATCH).enumerate().skip(record.cursor as usize / SEND_BATCH) {
+    let mut sent = record.cursor as usize;
+    for batch in record.units.get(sent..).unwrap_or_default().chunks(SEND_BATCH) {
         let messages: Vec<UnitMessage> = batch.iter().map(|unit| UnitMessage { key: key.clone(), unit: *unit }).collect();
         engine.queue.send(&messages).await?;
         reached(Boundary::MessagesSent);
-        engine.jobs.advance_cursor(&key, (i * SEND_BATCH + batch.len()) as u32).await?;
+        sent += batch.len();
+        engine.jobs.advance_cursor(&key, sent as u32).await?;
     }
     Ok(())
 }

@@ -71,8 +71,10 @@ pub async fn stage(
             Some(id) => id,
             None => new_snapshot_id(engine.clock.as_ref(), &table),
         };
+        let round = group.round;
+        let to_stage = |g: &GroupRecord| g.state == State::Writing && g.round == round && !g.cancel_requested;
         let group = change_group(engine, group, |g| {
-            let unset = g.next_snapshot.is_none() && !g.cancel_requested;
+            let unset = to_stage(g) && g.next_snapshot.is_none();
             if unset {
                 g.next_snapshot = Some(id);
             }
@@ -80,8 +82,8 @@ pub async fn stage(
         })
         .await?;
         reached(Boundary::NextSnapshotStored);
-        if group.cancel_requested {
-            return Ok(group);
+        if !to_stage(&group) {
+            return Ok(group); // cancelled, or staged by whoever got the same message
         }
         let next = group.next_snapshot.unwrap_or(id);
         let at = timelake_table::refs(metadata)?.get(&branch).map(|r| r.snapshot_id);

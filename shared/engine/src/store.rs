@@ -42,7 +42,7 @@ async fn read<T: DeserializeOwned>(engine: &Engine, uri: &str) -> Result<Option<
     match engine.objects.read(uri).await {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| {
             Error::corrupt(Reason::LedgerDamaged, format!("{uri} is damaged: {e}"))
-                .hint("cancel the job and run its command again with --again")
+                .hint("give the job up (timelake backfill cancel JOB), then run its command again: it starts over; main is as it was")
                 .at(|p| p.file = Some(uri.to_string()))
         }),
         Err(e) if e.kind == Kind::NotFound => Ok(None),

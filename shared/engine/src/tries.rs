@@ -6,7 +6,7 @@ use crate::Engine;
 use crate::boundary::{Boundary, reached};
 use crate::ports::Clock;
 use std::time::Duration;
-use timelake_model::ledger::{GroupRecord, JobRecord, job_state};
+use timelake_model::ledger::{GroupRecord, JobRecord, State, job_state};
 use timelake_model::{Error, JobId, Reason, Result};
 
 /// Live writers that commit all the time must not starve us: the iceberg crate's four tries are too few.
@@ -92,24 +92,31 @@ pub async fn change_job(
             return Ok(Some(stored));
         }
     }
-    Err(Error::unavailable(Reason::CommitConflict, format!("job {job} is changed by others all the time")))
+    Err(changed_all_the_time(job))
 }
 
-/// Writes the job's state from its groups' states.
+/// Writes the job's state from its groups' states, and looks again after it wrote: whoever read the groups earlier and
+/// writes the job later has the last word, so it must be a true one.
 pub async fn settle_job(engine: &Engine, job: &JobId, generation: u32) -> Result<()> {
-    let groups = engine.jobs.groups(job, generation).await?;
-    if groups.is_empty() {
-        return Ok(());
+    for _ in 0..MAX_TRIES {
+        let now = engine.jobs.job(job).await?.ok_or_else(|| Error::internal(format!("job {job} is gone from the ledger")))?;
+        let groups = engine.jobs.groups(job, generation).await?;
+        if groups.is_empty() {
+            return Ok(());
+        }
+        let state = job_state(groups.iter().map(|g| g.state));
+        let error = groups.iter().find_map(|g| g.error.clone());
+        // A cancel's word stands until the run that is just writing its groups has looked at the job.
+        let told = now.state == State::Cancelled && state == State::Planning;
+        if told || now.generation != generation || (now.state == state && now.error == error) {
+            reached(Boundary::JobSettled);
+            return Ok(());
+        }
+        engine.jobs.update_job(generation, &JobRecord { state, error, updated: engine.clock.now(), ..now }).await?;
     }
-    let state = job_state(groups.iter().map(|g| g.state));
-    let error = groups.iter().find_map(|g| g.error.clone());
-    change_job(engine, job, generation, |j| {
-        let changes = j.state != state || j.error != error;
-        j.state = state;
-        j.error = error.clone();
-        changes
-    })
-    .await?;
-    reached(Boundary::JobSettled);
-    Ok(())
+    Err(changed_all_the_time(job))
+}
+
+fn changed_all_the_time(job: &JobId) -> Error {
+    Error::unavailable(Reason::CommitConflict, format!("job {job} is changed by others all the time"))
 }

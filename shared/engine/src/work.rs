@@ -171,8 +171,8 @@ impl<'a> Landing<'a> {
     }
 }
 
-/// Works until no message of the job is left, the job is stopped or in its next phase. Returns an error only when
-/// going on makes no sense; faults of a unit end that unit.
+/// Works until no message of the job is left, the job is stopped, in its next phase or in its next life. Returns an error
+/// only when going on makes no sense; faults of a unit end that unit.
 pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Handle) -> Result<()> {
     let engine = context.engine;
     let mut pause = FIRST_IDLE_PAUSE;
@@ -192,9 +192,10 @@ pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Hand
             continue;
         };
         pause = FIRST_IDLE_PAUSE;
-        if claim.message.key.generation == context.job.generation && claim.message.key.phase > phase.phase() {
+        let RoundKey { generation, phase: of, .. } = &claim.message.key;
+        if (*generation, *of) > (context.job.generation, phase.phase()) {
             runtime.block_on(engine.queue.release(&claim, Duration::ZERO))?;
-            return Ok(()); // whoever opened the next phase has what it takes
+            return Ok(()); // whoever opened the next phase, or the job's next life, has what it takes
         }
         one(context, phase, &claim, runtime)?;
     }
@@ -219,6 +220,11 @@ fn one(context: &Workers, phase: &dyn Attempts, claim: &Claim, runtime: &Handle)
             runtime.block_on(engine.queue.release(claim, Duration::ZERO))?;
             return Err(e);
         }
+        // The unit stays pending: nothing of it is wrong, and no other unit would fare better.
+        Err(e) if e.needs_a_hand() => {
+            runtime.block_on(engine.queue.release(claim, Duration::ZERO))?;
+            return Err(e);
+        }
         Err(e) if e.kind == Kind::Unavailable && claim.tries < MAX_DELIVERIES => {
             context.progress.note(&format!("unit {unit}: {e}; trying again ({} of {MAX_DELIVERIES})", claim.tries + 1));
             let backoff = Duration::from_millis(FIRST_BACKOFF_MS << claim.tries.min(8));
@@ -239,7 +245,7 @@ async fn end_unit(engine: &Engine, key: &RoundKey, unit: u32, attempt: &AttemptI
     loop {
         match engine.jobs.end_unit(key, unit, attempt, end).await {
             Ok(outcome) => return Ok(outcome),
-            Err(e) if e.kind == Kind::Unavailable && tries < END_TRIES => {
+            Err(e) if e.kind == Kind::Unavailable && !e.needs_a_hand() && tries < END_TRIES => {
                 tries += 1;
                 engine.clock.sleep(Duration::from_millis(FIRST_BACKOFF_MS << tries)).await;
             }

@@ -7,6 +7,9 @@
 //! Must never happen: a pointer to a metadata file or manifest list that would not survive a power loss, and a
 //! metadata file deleted after a swap whose outcome is not known.
 
+use crate::SystemClock;
+use crate::objects::write_error;
+use crate::sqlite::{CATALOG, check_header, is_absent_or_empty, is_busy};
 use async_trait::async_trait;
 use iceberg::io::FileIO;
 use iceberg::spec::TableMetadata;
@@ -18,10 +21,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use timelake_engine::ports::{CommitOutcome, TableCatalog};
+use timelake_engine::ports::{Clock, CommitOutcome, TableCatalog};
 use timelake_model::{Error, Reason, Result};
 use timelake_table::commits::apply;
-use timelake_table::errors::{from_iceberg, is_missing_file};
+use timelake_table::errors::{at_file, from_iceberg, full_text, is_missing_file};
 
 /// The name PyIceberg opens the catalog with.
 pub const CATALOG_NAME: &str = "timelake";
@@ -60,29 +63,38 @@ pub struct SqliteCatalog {
 impl SqliteCatalog {
     /// Opens `catalog.db` with its warehouse folder; makes both when `create` is set.
     pub fn open(database: &Path, warehouse: &Path, create: bool) -> Result<SqliteCatalog> {
-        let shown = database.display().to_string();
-        let absolute = std::path::absolute(warehouse)
-            .map_err(|e| Error::unavailable(Reason::StorageUnavailable, format!("{} has no absolute path: {e}", warehouse.display())))?;
-        let folder = absolute.to_str().filter(|t| !t.contains(['#', '?'])).ok_or_else(|| {
-            Error::invalid(Reason::InvalidOption, format!("the warehouse {} cannot be written as a file: address", absolute.display()))
-                .hint("use a path of UTF-8 characters without # and ?")
-        })?;
-        if !create && !database.exists() {
-            return Err(Error::not_found(Reason::PathNotFound, format!("there is no catalog at {shown}"))
+        let address = warehouse_address(warehouse)?;
+        // Before the database is looked at: who makes a table makes the database first.
+        let table_folder = first_table_folder(warehouse);
+        let no_lake = || {
+            Error::not_found(Reason::PathNotFound, format!("there is no catalog at {}", database.display()))
                 .hint("make a table first: timelake table create, or check --lake")
-                .at(|p| p.file = Some(shown.clone())));
+                .at(|p| p.file = Some(database.display().to_string()))
+        };
+        if is_absent_or_empty(database) {
+            if let Some(folder) = &table_folder {
+                return Err(lost(database, folder));
+            }
+            if !create {
+                return Err(no_lake());
+            }
         }
+        check_header(&CATALOG, database)?;
         if create {
-            std::fs::create_dir_all(&absolute).map_err(|e| storage_error(&e, &format!("making {folder}")))?;
+            std::fs::create_dir_all(warehouse).map_err(|e| write_error(warehouse, e))?;
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let flags = if create { flags | OpenFlags::SQLITE_OPEN_CREATE } else { flags };
-        let connection = Connection::open_with_flags(database, flags).map_err(|e| sqlite_error(e, &shown))?;
-        let has_type = prepare(&connection).map_err(|e| sqlite_error(e, &shown))?;
+        let mut connection = Connection::open_with_flags(database, flags).map_err(|e| CATALOG.error(database, e))?;
+        let has_type = match prepare(&mut connection, create && table_folder.is_none()).map_err(|e| CATALOG.error(database, e))? {
+            Content::Catalog { has_type } => has_type,
+            Content::Empty => return Err(table_folder.map_or_else(no_lake, |folder| lost(database, &folder))),
+            Content::Other => return Err(CATALOG.damaged_error(database, "it is an SQLite file, but not a catalog")),
+        };
         Ok(SqliteCatalog {
             connection: Arc::new(Mutex::new(connection)),
             database: database.to_path_buf(),
-            warehouse: format!("file://{}", folder.trim_end_matches('/')),
+            warehouse: address,
             has_type,
             file_io: FileIO::new_with_fs(),
         })
@@ -105,11 +117,7 @@ impl SqliteCatalog {
 
     /// [`Self::with`] for calls whose failure changed nothing.
     async fn query<T: Send + 'static>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static) -> Result<T> {
-        self.with(work).await?.map_err(|e| sqlite_error(e, &self.shown()))
-    }
-
-    fn shown(&self) -> String {
-        self.database.display().to_string()
+        self.with(work).await?.map_err(|e| CATALOG.error(&self.database, e))
     }
 
     /// Only tables, not views, where the catalog tells them apart.
@@ -162,7 +170,7 @@ impl SqliteCatalog {
     }
 
     async fn write_metadata(&self, metadata: &TableMetadata, location: &MetadataLocation) -> Result<()> {
-        metadata.write_to(&self.file_io, location).await.map_err(|e| from_iceberg(e, &format!("writing the table metadata {location}")))?;
+        metadata.write_to(&self.file_io, location).await.map_err(|e| at_file(e, "writing the table metadata", &location.to_string()))?;
         self.make_durable(vec![location.to_string()]).await
     }
 
@@ -193,12 +201,15 @@ impl TableCatalog for SqliteCatalog {
         self.refuse_elsewhere(table, &location)?;
         let metadata = TableMetadata::read_from(&self.file_io, &location).await.map_err(|e| {
             if is_missing_file(&e) || e.kind() == IcebergKind::DataInvalid || e.kind() == IcebergKind::Unexpected {
-                return Error::corrupt(Reason::CatalogDamaged, format!("the metadata of {table} cannot be read from {location}: {e}"))
-                    .hint("restore the file, or point the catalog at an earlier metadata file (previous_metadata_location)")
-                    .at(|p| {
-                        p.table = Some(table.to_string());
-                        p.file = Some(location.clone());
-                    });
+                return Error::corrupt(
+                    Reason::CatalogDamaged,
+                    format!("the metadata of {table} cannot be read from {location}: {}", full_text(&e)),
+                )
+                .hint("restore the file, or point the catalog at an earlier metadata file (previous_metadata_location)")
+                .at(|p| {
+                    p.table = Some(table.to_string());
+                    p.file = Some(location.clone());
+                });
             }
             from_iceberg(e, &format!("reading the table metadata {location}"))
         })?;
@@ -221,7 +232,7 @@ impl TableCatalog for SqliteCatalog {
                 _ => None,
             })
             .collect();
-        let metadata = match apply(base, &requirements, updates) {
+        let metadata = match apply(base, &requirements, updates, SystemClock.now().0.div_euclid(1000)) {
             Ok(metadata) => metadata,
             Err(e) if e.reason == Reason::CommitConflict => return Ok(CommitOutcome::Conflict(e.message)),
             Err(e) => return Err(e),
@@ -239,8 +250,13 @@ impl TableCatalog for SqliteCatalog {
         match swapped {
             Swap::Done => Ok(CommitOutcome::Done(Box::new(self.table(&ident, new, metadata)?))),
             Swap::Moved => Ok(CommitOutcome::Conflict(format!("{ident} was changed by another commit"))),
-            Swap::NotSent(e) => Err(sqlite_error(e, &self.shown())),
-            Swap::Unclear(e) => Ok(CommitOutcome::Unknown(format!("the catalog did not say whether {ident} was committed: {e}"))),
+            Swap::Refused(e) => Err(CATALOG.error(&self.database, e)),
+            // The connection looks: SQLite undoes a commit that failed before anybody reads, here as in other processes.
+            Swap::Unclear(e) => match self.pointer(&ident).await {
+                Ok(Some(now)) if now == new => Ok(CommitOutcome::Done(Box::new(self.table(&ident, new, metadata)?))),
+                Ok(Some(now)) if now == old => Err(CATALOG.error(&self.database, e)),
+                _ => Ok(CommitOutcome::Unknown(format!("the catalog did not say whether {ident} was committed: {e}"))),
+            },
         }
     }
 
@@ -281,7 +297,7 @@ impl TableCatalog for SqliteCatalog {
         match inserted {
             Ok(()) => self.table(table, location.to_string(), metadata),
             Err(e) if e.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => Err(exists()),
-            Err(e) => Err(sqlite_error(e, &self.shown())),
+            Err(e) => Err(CATALOG.error(&self.database, e)),
         }
     }
 
@@ -317,37 +333,78 @@ fn key(table: &TableIdent) -> (String, String) {
     (table.namespace().join("."), table.name().to_string())
 }
 
-/// Makes missing tables and tells whether rows have a type.
-fn prepare(connection: &Connection) -> rusqlite::Result<bool> {
+/// Where tables go as Iceberg names it: `file:///abs/path/warehouse`, without a slash at the end. Refuses a folder whose
+/// name cannot stand in an address.
+pub(crate) fn warehouse_address(warehouse: &Path) -> Result<String> {
+    let absolute = std::path::absolute(warehouse)
+        .map_err(|e| Error::unavailable(Reason::StorageUnavailable, format!("{} has no absolute path: {e}", warehouse.display())))?;
+    let folder = absolute.to_str().filter(|t| !t.contains(['#', '?'])).ok_or_else(|| {
+        Error::invalid(Reason::InvalidOption, format!("the warehouse {} cannot be written as a file: address", absolute.display()))
+            .hint("use a path of UTF-8 characters without # and ?")
+            .at(|p| p.option = Some("--lake".into()))
+    })?;
+    Ok(format!("file://{}", folder.trim_end_matches('/')))
+}
+
+/// A table's folder in the warehouse (`namespace/table` with metadata in it), if there is one.
+fn first_table_folder(warehouse: &Path) -> Option<PathBuf> {
+    let folders = |of: &Path| std::fs::read_dir(of).into_iter().flatten().filter_map(|entry| entry.ok().map(|e| e.path()));
+    folders(warehouse).flat_map(|namespace| folders(&namespace)).filter(|table| table.join("metadata").is_dir()).min()
+}
+
+/// Tables without their catalog: an empty one in its place would hide them, and new tables could take their folders.
+fn lost(database: &Path, table_folder: &Path) -> Error {
+    CATALOG.damaged_error(database, format!("it is gone or empty, and there are tables in {}", table_folder.display()))
+}
+
+/// What a database holds.
+enum Content {
+    Catalog {
+        has_type: bool,
+    },
+    /// Nothing at all.
+    Empty,
+    /// Tables of somebody else.
+    Other,
+}
+
+/// Looks what the database is; makes our tables when it is empty and `may_be_new`.
+fn prepare(connection: &mut Connection, may_be_new: bool) -> rusqlite::Result<Content> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
-    // FULL: a commit is on disk when it returns.
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    let tables: i64 = connection.query_row(
-        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('iceberg_tables', 'iceberg_namespace_properties')",
-        [],
-        |r| r.get(0),
-    )?;
-    if tables < 2 {
-        connection.execute_batch(CREATE_TABLES)?;
+    // FULL: a commit is on disk when it returns. Temporary files need no folder.
+    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY")?;
+    let count = |c: &Connection, of: &str| c.query_row(&format!("SELECT count(*) FROM sqlite_master{of}"), [], |r| r.get::<_, i64>(0));
+    const OURS: &str = " WHERE type = 'table' AND name IN ('iceberg_tables', 'iceberg_namespace_properties')";
+    match (count(connection, OURS)?, count(connection, "")?) {
+        (2, _) => {}
+        (1, _) => connection.execute_batch(CREATE_TABLES)?,
+        (_, 0) if may_be_new => {
+            // Several processes can be here at once: who comes second finds them made.
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            transaction.execute_batch(CREATE_TABLES)?;
+            transaction.commit()?;
+        }
+        (_, 0) => return Ok(Content::Empty),
+        _ => return Ok(Content::Other),
     }
     let mut statement = connection.prepare("SELECT 1 FROM pragma_table_info('iceberg_tables') WHERE name = 'iceberg_type'")?;
-    statement.exists([])
+    Ok(Content::Catalog { has_type: statement.exists([])? })
 }
 
 enum Swap {
     Done,
     /// The pointer was not the expected one; nothing changed.
     Moved,
-    /// Failed before the update: nothing changed.
-    NotSent(rusqlite::Error),
-    /// Failed after the update was sent.
+    /// Failed before the commit, or a commit that SQLite refused: nothing changed.
+    Refused(rusqlite::Error),
+    /// The commit broke off.
     Unclear(rusqlite::Error),
 }
 
 fn swap(connection: &mut Connection, type_filter: &str, namespace: &str, name: &str, old: &str, new: &str) -> Swap {
     let transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
         Ok(transaction) => transaction,
-        Err(e) => return Swap::NotSent(e),
+        Err(e) => return Swap::Refused(e),
     };
     let sql = format!(
         "UPDATE iceberg_tables SET metadata_location = ?1, previous_metadata_location = ?2 \
@@ -356,10 +413,12 @@ fn swap(connection: &mut Connection, type_filter: &str, namespace: &str, name: &
     match transaction.execute(&sql, params![new, old, CATALOG_NAME, namespace, name]) {
         Ok(1) => match transaction.commit() {
             Ok(()) => Swap::Done,
+            // Readers that do not end, or no room: the transaction still stands and is rolled back.
+            Err(e) if is_busy(&e) || e.sqlite_error_code() == Some(ErrorCode::DiskFull) => Swap::Refused(e),
             Err(e) => Swap::Unclear(e),
         },
         Ok(_) => Swap::Moved,
-        Err(e) => Swap::Unclear(e),
+        Err(e) => Swap::Refused(e),
     }
 }
 
@@ -378,37 +437,7 @@ fn local_path(location: &str) -> PathBuf {
 }
 
 fn sync(path: &Path) -> Result<()> {
-    std::fs::File::open(path).and_then(|f| f.sync_all()).map_err(|e| storage_error(&e, &format!("writing {} to disk", path.display())))
-}
-
-fn storage_error(error: &std::io::Error, what: &str) -> Error {
-    let message = format!("{what} failed: {error}");
-    match error.kind() {
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-            Error::unavailable(Reason::DiskFull, message).hint("free some space, then run the same command again")
-        }
-        _ => Error::unavailable(Reason::StorageUnavailable, message).hint("check that the lake's folder can be written"),
-    }
-}
-
-fn sqlite_error(error: rusqlite::Error, database: &str) -> Error {
-    let message = format!("the catalog {database}: {error}");
-    let found = match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Error::corrupt(Reason::CatalogDamaged, message)
-            .hint("the file is damaged: restore it from a backup; the tables' own files are not touched by this"),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::unavailable(Reason::CatalogUnavailable, message)
-            .hint("another process holds the catalog; run the same command again when it is done"),
-        Some(ErrorCode::DiskFull) => Error::unavailable(Reason::DiskFull, message).hint("free some space, then run the same command again"),
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) => {
-            Error::unavailable(Reason::CatalogUnavailable, message).hint("check that the lake's folder can be read and written")
-        }
-        _ => match &error {
-            // Another shape of the two tables: not a catalog of ours or of PyIceberg.
-            rusqlite::Error::SqliteFailure(..) => Error::corrupt(Reason::CatalogDamaged, message),
-            _ => Error::internal(message),
-        },
-    };
-    found.at(|p| p.file = Some(database.to_string()))
+    std::fs::File::open(path).and_then(|f| f.sync_all()).map_err(|e| write_error(path, e))
 }
 
 #[cfg(test)]

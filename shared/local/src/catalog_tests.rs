@@ -380,7 +380,13 @@ async fn the_catalog_says_what_is_wrong() {
     std::fs::write(&database, "this is not a database, but longer than its header would be ".repeat(20)).unwrap();
     let e = SqliteCatalog::open(&database, lake.folder.path(), false).unwrap_err();
     assert_eq!((e.kind, e.reason), (Kind::Corrupt, Reason::CatalogDamaged), "{e}");
-    let e = SqliteCatalog::open(&lake.folder.path().join("none.db"), lake.folder.path(), false).unwrap_err();
+    for create in [false, true] {
+        let e = SqliteCatalog::open(&lake.folder.path().join("none.db"), &lake.folder.path().join("warehouse"), create).unwrap_err();
+        assert_eq!((e.kind, e.reason), (Kind::Corrupt, Reason::CatalogDamaged), "there are tables: {e}");
+    }
+    assert!(!lake.folder.path().join("none.db").exists());
+    let elsewhere = tempfile::tempdir().unwrap();
+    let e = SqliteCatalog::open(&elsewhere.path().join("none.db"), elsewhere.path(), false).unwrap_err();
     assert_eq!(e.kind, Kind::NotFound);
 }
 

@@ -1,6 +1,7 @@
 //! One process runs a job at a time: a lock on a file of the job's folder, freed by the system when the
 //! process ends, however it ends.
 
+use crate::objects::write_error;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
@@ -16,11 +17,7 @@ impl JobLock {
     pub fn take(jobs: &Path, job: &JobId) -> Result<JobLock> {
         let folder = jobs.join(job.as_str());
         let path = folder.join("running.lock");
-        let fault = |e: std::io::Error| {
-            Error::unavailable(Reason::StorageUnavailable, format!("cannot lock {}: {e}", path.display()))
-                .hint("check the lake folder's permissions")
-                .at(|p| p.file = Some(path.display().to_string()))
-        };
+        let fault = |e: std::io::Error| write_error(&path, e);
         std::fs::create_dir_all(&folder).map_err(fault)?;
         let mut file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path).map_err(fault)?;
         match file.try_lock() {

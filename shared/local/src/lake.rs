@@ -1,11 +1,12 @@
 //! The embedded lake's commands, each one function: what the command line calls.
 
 use crate::job_lock::JobLock;
-use crate::landing;
+use crate::objects::read_error;
 use crate::presence::Presence;
 use crate::recorder::Recorder;
 use crate::runner::{Run, Runner, cancelled};
 use crate::{LocalObjects, SqliteCatalog, SqliteLedger, SystemClock};
+use crate::{lake_folder, landing};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,29 +81,12 @@ pub struct UnitStatus {
 impl Lake {
     /// Opens a lake. `create`: makes the folder and its databases when absent; else an absent lake is `not_found`.
     pub fn open(root: &Path, create: bool) -> Result<Lake> {
-        let at = |path: &Path| {
-            let shown = path.display().to_string();
-            move |p: &mut timelake_model::Place| p.file = Some(shown)
-        };
-        if !create && !root.join("catalog.db").exists() {
-            return Err(Error::not_found(Reason::PathNotFound, format!("there is no lake at {}", root.display()))
-                .hint("name it with --lake, or make one: timelake table create")
-                .at(at(root)));
-        }
-        let jobs = root.join("jobs");
-        for folder in [root, &root.join("warehouse"), &jobs] {
-            std::fs::create_dir_all(folder).map_err(|e| {
-                Error::unavailable(Reason::StorageUnavailable, format!("cannot make the lake's folder {}: {e}", folder.display()))
-                    .hint("check the permissions of its parent")
-                    .at(at(folder))
-            })?;
-        }
-        let root = root
-            .canonicalize()
-            .map_err(|e| Error::unavailable(Reason::StorageUnavailable, format!("cannot open {}: {e}", root.display())).at(at(root)))?;
+        lake_folder::check(root, create)?;
+        lake_folder::make(root, create)?;
+        let root = root.canonicalize().map_err(|e| read_error(root, e))?;
         let jobs = root.join("jobs");
         let clock = Arc::new(SystemClock);
-        let ledger = Arc::new(SqliteLedger::open(&root.join("ledger.db"), clock.clone())?);
+        let ledger = Arc::new(SqliteLedger::open_knowing(&root.join("ledger.db"), clock.clone(), &lake_folder::jobs(&jobs))?);
         let engine = Engine {
             catalog: Arc::new(SqliteCatalog::open(&root.join("catalog.db"), &root.join("warehouse"), create)?),
             jobs: ledger.clone(),
@@ -244,11 +228,26 @@ impl Lake {
             landing::remove_runs(&self.engine, job).await?;
         }
         let mut manifest = report::manifest(&self.engine, job).await?;
+        if manifest.error.is_none() {
+            self.keep_manifest(&manifest).await?;
+        }
         manifest.published = false;
         manifest.already_published = true;
         manifest.counts = Counts::default();
         (manifest.rollup_ranges, manifest.chunks, manifest.series_outliers) = (vec![], vec![], vec![]);
         Ok(manifest)
+    }
+
+    /// A run that was cut off right after publishing, or had no room left for it, did not store its manifest.
+    async fn keep_manifest(&self, manifest: &RunManifest) -> Result<()> {
+        let uri = store::manifest_uri(&self.engine, &manifest.job);
+        match self.engine.objects.stat(&uri).await {
+            Err(e) if e.reason == Reason::PathNotFound => {
+                let bytes = serde_json::to_vec_pretty(manifest).map_err(|e| Error::internal(e.to_string()))?;
+                self.engine.objects.put_if_absent(&uri, bytes.into()).await.map(|_| ())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Goes on with a job that stands on HOLD or was interrupted.
@@ -343,6 +342,9 @@ impl Lake {
             && let Ok(stored) = serde_json::from_slice::<RunManifest>(&bytes)
             && stored.generation == manifest.generation
         {
+            if job.state.is_published() && manifest.error.as_ref().is_some_and(|e| e.reason == Reason::LedgerDamaged) {
+                return Ok(stored); // the plan is damaged, by which the counts would have been told
+            }
             manifest.checks = stored.checks;
             manifest.steps = stored.steps;
             manifest.peak_memory_bytes = stored.peak_memory_bytes;
@@ -377,7 +379,11 @@ impl Lake {
     pub async fn status(&self, job: &str) -> Result<JobStatus> {
         let job = self.job(job).await?;
         let groups = self.engine.jobs.groups(&job.job, job.generation).await?;
-        let stored = store::load_plan(&self.engine, &job.job, job.generation).await?;
+        // What the ledger knows is shown whatever happened to the job's folder.
+        let (stored, damage) = match store::load_plan(&self.engine, &job.job, job.generation).await {
+            Err(e) if e.reason == Reason::LedgerDamaged => (None, Some(e)),
+            other => (other?, None),
+        };
         let mut units = Vec::new();
         for split in land::units(&self.engine, &job).await? {
             units.push(UnitStatus {
@@ -411,7 +417,7 @@ impl Lake {
                 });
             }
         }
-        let error = job.error.as_ref().or_else(|| groups.iter().find_map(|g| g.error.as_ref()));
+        let error = job.error.as_ref().or_else(|| groups.iter().find_map(|g| g.error.as_ref())).or(damage.as_ref());
         let next = next_step(&job, error);
         Ok(JobStatus { job, groups, units, next })
     }
@@ -493,6 +499,9 @@ pub fn needs_new_plan(error: &Error) -> bool {
 fn next_step(job: &JobRecord, error: Option<&Error>) -> String {
     let id = &job.job;
     match job.state {
+        _ if !job.state.is_final() && error.is_some_and(|e| e.reason == Reason::LedgerDamaged) => {
+            format!("timelake backfill cancel {id}; then run its command again, which starts it over")
+        }
         State::Planning | State::Landing | State::Writing => format!("goes on with its command, or: timelake backfill resume {id}"),
         State::Staged | State::Validating => format!("timelake backfill publish {id}"),
         State::Published | State::Refreshed => "nothing: its rows are on main".into(),

@@ -1,5 +1,7 @@
 //! The folder of landed runs: where it is, whether there is room, and that it goes when the job is over.
 
+use crate::objects::write_error;
+use std::io::ErrorKind;
 use std::path::Path;
 use timelake_engine::{Engine, store};
 use timelake_model::land::{LandPlan, LandReceipt};
@@ -16,6 +18,12 @@ const RUN_BYTES_PER_COMPRESSED_BYTE: f64 = 2.0;
 pub fn runs_folder(engine: &Engine, job: &JobRecord, options: &RunOptions) -> Result<String> {
     let Some(folder) = &options.work_dir else { return Ok(store::runs_uri(engine, &job.job, job.generation)) };
     let unusable = |e: std::io::Error| {
+        if matches!(
+            e.kind(),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+        ) {
+            return write_error(Path::new(folder), e);
+        }
         Error::invalid(Reason::InvalidOption, format!("--work-dir {folder} cannot be used: {e}"))
             .hint("name a folder that can be written to")
             .at(|p| {
@@ -40,9 +48,9 @@ pub fn check_space(plan: &LandPlan, pending: &[u32]) -> Result<()> {
         })
         .sum();
     std::fs::create_dir_all(&plan.folder).map_err(|e| {
-        Error::unavailable(Reason::StorageUnavailable, format!("cannot make the folder {}: {e}", plan.folder))
-            .hint("check its permissions, or name another with --work-dir")
-            .at(|p| p.file = Some(plan.folder.clone()))
+        let error = write_error(Path::new(&plan.folder), e);
+        let hint = format!("{}; or name another folder with --work-dir", error.hint.as_deref().unwrap_or("check the folder"));
+        error.hint(hint)
     })?;
     // Where the system does not tell, the run finds out.
     let Ok(disk) = rustix::fs::statvfs(plan.folder.as_str()) else { return Ok(()) };
@@ -65,11 +73,7 @@ pub async fn list_rejected(engine: &Engine, job: &JobRecord, receipts: &[LandRec
         return Ok(());
     }
     let target = store::rejected_uri(engine, &job.job);
-    let failed = |e: std::io::Error| {
-        Error::unavailable(Reason::StorageUnavailable, format!("{target} cannot be written: {e}"))
-            .hint("check the disk and the permissions of the job's folder, then run the same command")
-            .at(|p| p.file = Some(target.clone()))
-    };
+    let failed = |e: std::io::Error| write_error(Path::new(&target), e);
     // Written beside and renamed: a reader never sees a part of it.
     let beside = format!("{target}.part");
     let mut out = std::io::BufWriter::new(std::fs::File::create(&beside).map_err(failed)?);
@@ -84,8 +88,14 @@ pub async fn list_rejected(engine: &Engine, job: &JobRecord, receipts: &[LandRec
 pub async fn remove_runs(engine: &Engine, job: &JobRecord) -> Result<()> {
     // Those of earlier lives as well: a process of theirs may have ended without a chance to.
     for generation in 1..=job.generation {
-        let Some(plan) = store::load_land_plan(engine, &job.job, generation).await? else { continue };
-        remove_folder(&plan.folder);
+        let folder = match store::load_land_plan(engine, &job.job, generation).await {
+            Ok(Some(plan)) => plan.folder,
+            Ok(None) => continue,
+            // What stands in a damaged plan is not worth an error any more; runs are here unless --work-dir was given.
+            Err(e) if e.reason == Reason::LedgerDamaged => store::runs_uri(engine, &job.job, generation),
+            Err(e) => return Err(e),
+        };
+        remove_folder(&folder);
     }
     Ok(())
 }

@@ -25,13 +25,18 @@ impl SqliteLedger {
     /// Opens `path`, or creates it when absent (its folder must exist).
     ///
     /// Errors: `ledger_too_new`, `ledger_damaged` (also for an SQLite file that is no ledger), `ledger_busy`,
-    /// `storage_unavailable`, `disk_full`.
+    /// `storage_unavailable`, `access_denied`, `disk_full`.
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<SqliteLedger> {
         SqliteLedger::open_waiting(path, clock, BUSY_TIMEOUT)
     }
 
+    /// [`SqliteLedger::open`] in a lake where `jobs` have a folder: it must know them.
+    pub fn open_knowing(path: &Path, clock: Arc<dyn Clock>, jobs: &[String]) -> Result<SqliteLedger> {
+        Ok(SqliteLedger { database: Database::open(path, clock, BUSY_TIMEOUT, jobs)? })
+    }
+
     pub(crate) fn open_waiting(path: &Path, clock: Arc<dyn Clock>, busy_timeout: Duration) -> Result<SqliteLedger> {
-        Ok(SqliteLedger { database: Database::open(path, clock, busy_timeout)? })
+        Ok(SqliteLedger { database: Database::open(path, clock, busy_timeout, &[])? })
     }
 }
 

@@ -5,6 +5,7 @@ pub mod catalog;
 pub mod clock;
 mod job_lock;
 mod lake;
+mod lake_folder;
 mod landing;
 pub mod ledger;
 pub mod objects;
@@ -13,6 +14,7 @@ mod queue;
 mod recorder;
 mod runner;
 mod schema;
+mod sqlite;
 mod upkeep;
 mod worker;
 

@@ -279,7 +279,7 @@ fn not_a_file(path: &Path) -> Error {
     Error::invalid(Reason::PathNotReadable, format!("{} is not a file", path.display())).at(|p| p.file = Some(path.display().to_string()))
 }
 
-fn read_error(path: &Path, error: io::Error) -> Error {
+pub(crate) fn read_error(path: &Path, error: io::Error) -> Error {
     let shown = path.display().to_string();
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
@@ -294,7 +294,7 @@ fn read_error(path: &Path, error: io::Error) -> Error {
     .at(|p| p.file = Some(shown))
 }
 
-fn write_error(path: &Path, error: io::Error) -> Error {
+pub(crate) fn write_error(path: &Path, error: io::Error) -> Error {
     let shown = path.display().to_string();
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
@@ -303,8 +303,9 @@ fn write_error(path: &Path, error: io::Error) -> Error {
         }
         ErrorKind::NotFound => Error::not_found(Reason::PathNotFound, format!("{shown} does not exist")).hint("check the path"),
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            Error::unavailable(Reason::StorageUnavailable, format!("{shown} may not be written: {error}"))
-                .hint("give this user the right to write to the folder")
+            Error::unavailable(Reason::AccessDenied, format!("{shown} may not be written: {error}")).hint(
+                "give this user the right to write there (or mount it for writing), then run the same command again; what is done is kept",
+            )
         }
         ErrorKind::Unsupported => Error::unavailable(Reason::StorageUnavailable, format!("{shown} cannot be written: {error}"))
             .hint("the file system cannot do what a lake needs (hard links, syncing folders): put the lake on a local disk"),
@@ -409,7 +410,8 @@ mod tests {
         assert_eq!(store.read("s3://bucket/key").await.unwrap_err().reason, Reason::PathNotFound);
         for (kind, reason) in [
             (ErrorKind::StorageFull, Reason::DiskFull),
-            (ErrorKind::PermissionDenied, Reason::StorageUnavailable),
+            (ErrorKind::PermissionDenied, Reason::AccessDenied),
+            (ErrorKind::ReadOnlyFilesystem, Reason::AccessDenied),
             (ErrorKind::Other, Reason::StorageUnavailable),
         ] {
             let error = write_error(Path::new("/lake/x"), kind.into());
@@ -421,7 +423,7 @@ mod tests {
         fs::create_dir(&closed).unwrap();
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o500)).unwrap();
         if let Err(error) = store.put(closed.join("x").to_str().unwrap(), Bytes::new()).await {
-            assert_eq!((error.reason, names(&closed).len()), (Reason::StorageUnavailable, 0));
+            assert_eq!((error.reason, names(&closed).len()), (Reason::AccessDenied, 0));
         }
     }
 

@@ -5,13 +5,14 @@
 //! attempts would win: time lost, nothing else.)
 
 use crate::SqliteLedger;
+use crate::objects::write_error;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use timelake_engine::ports::Clock;
-use timelake_model::{Error, Reason, Result};
+use timelake_model::Result;
 
 /// Idle workers look for dead processes at most this often.
 const LOOK_EVERY_US: i64 = 500_000;
@@ -33,22 +34,17 @@ pub struct Presence {
 impl Presence {
     /// Announces this process in the lake's folder of processes.
     pub fn announce(folder: &Path, ledger: Arc<SqliteLedger>, clock: Arc<dyn Clock>) -> Result<Presence> {
-        let fault = |path: &Path, e: std::io::Error| {
-            Error::unavailable(Reason::StorageUnavailable, format!("cannot lock {}: {e}", path.display()))
-                .hint("check the permissions of the lake's folder")
-                .at(|p| p.file = Some(path.display().to_string()))
-        };
-        std::fs::create_dir_all(folder).map_err(|e| fault(folder, e))?;
+        std::fs::create_dir_all(folder).map_err(|e| write_error(folder, e))?;
         for _ in 0..TRIES {
             let name = format!("{}-{:08x}", std::process::id(), clock.random() as u32);
             let path = folder.join(format!("{name}{ENDING}"));
-            let file = OpenOptions::new().create_new(true).write(true).open(&path).map_err(|e| fault(&path, e))?;
+            let file = OpenOptions::new().create_new(true).write(true).open(&path).map_err(|e| write_error(&path, e))?;
             if file.try_lock().is_ok() && is_same(&file, &path) {
                 let folder = folder.to_path_buf();
                 return Ok(Presence { name, path, folder, ledger, clock, last_look_us: AtomicI64::new(i64::MIN), _file: file });
             }
         }
-        Err(fault(folder, std::io::Error::other("the files of processes are removed all the time")))
+        Err(write_error(folder, std::io::Error::other("the files of processes are removed all the time")))
     }
 
     /// Name under which a thread of this process claims messages.

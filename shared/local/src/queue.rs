@@ -20,6 +20,9 @@ impl SqliteLedger {
     }
 }
 
+/// Where nothing is to be waited for, no clock is asked either: one that is set back afterwards would still hold it.
+const AT_ONCE_US: i64 = i64::MIN;
+
 /// The instant `after` from `now_us`; a wait beyond the calendar is one without end.
 fn later_us(now_us: i64, after: Duration) -> i64 {
     now_us.saturating_add(i64::try_from(after.as_micros()).unwrap_or(i64::MAX))
@@ -39,10 +42,10 @@ impl SqliteLedger {
 
     /// Gives back at once what an owner holds who is gone. Its claims are void then.
     pub(crate) async fn give_back(&self, owner: &str) -> Result<()> {
-        let now_us = self.now_us();
         self.database
             .write(|t| {
-                t.prepare_cached("UPDATE queue SET owner = NULL, lease_until_us = ? WHERE owner = ?")?.execute(params![now_us, owner])?;
+                t.prepare_cached("UPDATE queue SET owner = NULL, lease_until_us = ? WHERE owner = ?")?
+                    .execute(params![AT_ONCE_US, owner])?;
                 Ok(())
             })
             .await
@@ -55,7 +58,6 @@ impl UnitQueue for SqliteLedger {
         if messages.is_empty() {
             return Ok(());
         }
-        let now_us = self.now_us();
         self.database
             .write(|t| {
                 let mut insert = t.prepare_cached(
@@ -64,7 +66,7 @@ impl UnitQueue for SqliteLedger {
                      AND generation = ?2 AND phase = ?3 AND group_name = ?4 AND round = ?5 AND unit = ?6)",
                 )?;
                 for UnitMessage { key, unit } in messages {
-                    insert.execute(params![key.job.0, key.generation, key.phase.to_string(), key.group.0, key.round, unit, now_us])?;
+                    insert.execute(params![key.job.0, key.generation, key.phase.to_string(), key.group.0, key.round, unit, AT_ONCE_US])?;
                 }
                 Ok(())
             })
@@ -126,7 +128,7 @@ impl UnitQueue for SqliteLedger {
     }
 
     async fn release(&self, claim: &Claim, delay: Duration) -> Result<()> {
-        let until_us = later_us(self.now_us(), delay);
+        let until_us = if delay.is_zero() { AT_ONCE_US } else { later_us(self.now_us(), delay) };
         self.database
             .write(|t| {
                 t.prepare_cached("UPDATE queue SET owner = NULL, lease_until_us = ? WHERE id = ? AND tries = ? AND owner IS NOT NULL")?

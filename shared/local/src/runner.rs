@@ -278,7 +278,8 @@ impl<'a> Runner<'a> {
 
     /// A request that cannot be planned leaves no unfinished job behind.
     async fn give_up_planning(&self, job: &JobRecord, error: &Error) -> Result<()> {
-        if matches!(error.kind, Kind::Unavailable | Kind::Internal) {
+        // A damaged job folder can still be restored.
+        if matches!(error.kind, Kind::Unavailable | Kind::Internal) || error.reason == Reason::LedgerDamaged {
             return Ok(());
         }
         self.reject(job, error).await

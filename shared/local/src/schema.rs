@@ -6,6 +6,7 @@
 //! and waiting for another process has a limit. Never: a change outside a transaction, a query that takes the time
 //! from SQLite, a statement on a file that is not a ledger.
 
+use crate::sqlite::{Cause, LEDGER, cause_of, check_header, is_absent_or_empty, is_busy, open_read_only};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -120,8 +121,7 @@ impl From<Error> for Fault {
 }
 impl Fault {
     fn is_busy(&self) -> bool {
-        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked};
-        matches!(self, Fault::Sqlite(error) if matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked)))
+        matches!(self, Fault::Sqlite(error) if is_busy(error))
     }
 }
 
@@ -132,22 +132,18 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Opens the file, or creates it with its tables when absent.
-    pub(crate) fn open(path: &Path, clock: Arc<dyn Clock>, busy_timeout: Duration) -> Result<Database> {
-        let fail = |fault: Fault| to_error(path, fault);
-        // Without SQLITE_OPEN_URI: a folder may be called "file:x?mode=memory".
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(path, flags).map_err(|e| fail(e.into()))?;
-        connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
-        let mut tries = 1;
-        // Two first openers can meet in the switch to WAL, where SQLite does not wait.
-        while let Err(fault) = prepare(&mut connection, path, busy_timeout) {
-            if !fault.is_busy() || tries == BUSY_TRIES {
-                return Err(fail(fault));
-            }
-            tries += 1;
-            std::thread::sleep(Duration::from_millis(BUSY_PAUSE_MS + clock.random() % BUSY_PAUSE_MS));
+    /// Opens the file, or creates it with its tables when absent and nothing says that there was one: `jobs` are those
+    /// whose folders are there. Where nothing may be written it is opened for reading.
+    pub(crate) fn open(path: &Path, clock: Arc<dyn Clock>, busy_timeout: Duration, jobs: &[String]) -> Result<Database> {
+        check_header(&LEDGER, path)?;
+        if let Some(job) = jobs.first().filter(|_| is_absent_or_empty(path)) {
+            return Err(lost(path, "it is gone or empty", job));
         }
+        let connection = match open_to_write(path, clock.as_ref(), busy_timeout, jobs) {
+            Ok(connection) => connection,
+            Err(Fault::Sqlite(error)) if cause_of(path, &error).0 == Cause::Denied => open_to_read(path, error, busy_timeout, jobs)?,
+            Err(fault) => return Err(to_error(path, fault)),
+        };
         Ok(Database { path: path.to_path_buf(), connection: Mutex::new(connection), clock })
     }
 
@@ -196,11 +192,46 @@ impl Database {
     }
 }
 
-fn prepare(connection: &mut Connection, path: &Path, busy_timeout: Duration) -> Result<(), Fault> {
-    connection.busy_timeout(busy_timeout)?;
-    // Before anything is changed in a file that may not be ours. In one transaction: each look for itself could see
-    // another state of a file that another process is just making.
-    is_new(&*connection.transaction()?, path)?;
+fn open_to_write(path: &Path, clock: &dyn Clock, busy_timeout: Duration, jobs: &[String]) -> Result<Connection, Fault> {
+    // Without SQLITE_OPEN_URI: a folder may be called "file:x?mode=memory".
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    let mut tries = 1;
+    // Two first openers can meet in the switch to WAL, where SQLite does not wait.
+    while let Err(fault) = prepare(&mut connection, path, busy_timeout, jobs) {
+        if !fault.is_busy() || tries == BUSY_TRIES {
+            return Err(fault);
+        }
+        tries += 1;
+        std::thread::sleep(Duration::from_millis(BUSY_PAUSE_MS + clock.random() % BUSY_PAUSE_MS));
+    }
+    Ok(connection)
+}
+
+/// The ledger of a lake that may not be written: what reads works, what writes is refused by SQLite.
+fn open_to_read(path: &Path, denied: rusqlite::Error, busy_timeout: Duration, jobs: &[String]) -> Result<Connection> {
+    let fail = |fault: Fault| to_error(path, fault);
+    if is_absent_or_empty(path) {
+        // No job ever ran here: an empty ledger says the same.
+        let connection = Connection::open_in_memory().map_err(|e| fail(e.into()))?;
+        connection.execute_batch(CREATE).and_then(|()| connection.pragma_update(None, "query_only", true)).map_err(|e| fail(e.into()))?;
+        return Ok(connection);
+    }
+    let Some(mut connection) = open_read_only(path).map_err(|_| fail(denied.into()))? else {
+        return Err(Error::unavailable(
+            Reason::AccessDenied,
+            format!("the ledger {} may not be written, and a process that was killed left changes beside it", path.display()),
+        )
+        .hint("let a user who may write to the lake run any command once, for example: timelake backfill list")
+        .at(|p| p.file = Some(path.display().to_string())));
+    };
+    check_content(&mut connection, path, busy_timeout, jobs).map_err(fail)?;
+    Ok(connection)
+}
+
+fn prepare(connection: &mut Connection, path: &Path, busy_timeout: Duration, jobs: &[String]) -> Result<(), Fault> {
+    // Before anything is changed in a file that may not be ours.
+    let new = check_content(connection, path, busy_timeout, jobs)?;
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(Error::unavailable(
@@ -211,6 +242,9 @@ fn prepare(connection: &mut Connection, path: &Path, busy_timeout: Duration) -> 
         .into());
     }
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")?;
+    if !new {
+        return Ok(()); // readers do not wait for a writer
+    }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if is_new(&transaction, path)? {
         transaction.execute_batch(CREATE)?;
@@ -219,6 +253,37 @@ fn prepare(connection: &mut Connection, path: &Path, busy_timeout: Duration) -> 
     }
     transaction.commit()?;
     Ok(())
+}
+
+/// Is it new, or a ledger that knows all jobs whose folders are there? In one transaction: each look for itself could see
+/// another state of a file that another process is just making.
+fn check_content(connection: &mut Connection, path: &Path, busy_timeout: Duration, jobs: &[String]) -> Result<bool, Fault> {
+    connection.busy_timeout(busy_timeout)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    // Where there is no folder for temporary files, none is needed.
+    connection.execute_batch("PRAGMA temp_store = MEMORY")?;
+    let transaction = connection.transaction()?;
+    let new = is_new(&transaction, path)?;
+    for job in jobs {
+        let known = !new && transaction.prepare_cached("SELECT 1 FROM jobs WHERE job = ?")?.exists([job])?;
+        if !known {
+            return Err(lost(path, "it is older than the lake", job).into());
+        }
+    }
+    Ok(new)
+}
+
+/// A job's record is written before its folder is made: a folder without a record means that records are lost.
+fn lost(path: &Path, what: &str, job: &str) -> Error {
+    Error::corrupt(Reason::LedgerDamaged, format!("the ledger {} does not know job {job}, whose folder is there: {what}", path.display()))
+        .hint(format!(
+            "restore ledger.db with its -wal file; if they are lost, move jobs/{job} out of the lake and run that job's command again, \
+             which starts it over (rows that it published are not loaded twice)"
+        ))
+        .at(|p| {
+            p.file = Some(path.display().to_string());
+            p.job = Some(job.into());
+        })
 }
 
 /// True for an empty file, false for a ledger of this version; an error for anything else.
@@ -236,52 +301,19 @@ fn is_new(connection: &Connection, path: &Path) -> Result<bool, Fault> {
         .hint("use the newer version of timelake that wrote it")
         .at(|p| p.file = Some(path.display().to_string()))
         .into()),
-        _ => Err(damaged(path, "it is an SQLite file, but not a ledger").into()),
+        _ => Err(LEDGER.damaged_error(path, "it is an SQLite file, but not a ledger").into()),
     }
 }
 
-fn damaged(path: &Path, what: impl std::fmt::Display) -> Error {
-    Error::corrupt(Reason::LedgerDamaged, format!("the ledger {} cannot be read: {what}", path.display()))
-        .hint("restore ledger.db (with its -wal file) from a backup; published tables do not depend on it")
-        .at(|p| p.file = Some(path.display().to_string()))
-}
-
-/// Says which remedy an error of SQLite calls for.
+/// Says which remedy an error calls for.
 fn to_error(path: &Path, fault: Fault) -> Error {
-    use rusqlite::ErrorCode as Code;
-    let error = match fault {
-        Fault::Ours(error) if error.reason == Reason::LedgerDamaged && error.place.file.is_none() => return damaged(path, error.message),
-        Fault::Ours(error) => return error,
-        Fault::Sqlite(error) => error,
-    };
-    let file = path.display().to_string();
-    let unavailable = |reason, what: &str, hint: &str| Error::unavailable(reason, format!("the ledger {file} {what}: {error}")).hint(hint);
-    match error.sqlite_error_code() {
-        Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::FileLockingProtocolFailed) => unavailable(
-            Reason::LedgerBusy,
-            "is locked by another process for too long",
-            "see what else has ledger.db open, then run the same command again",
-        ),
-        Some(Code::DatabaseCorrupt | Code::NotADatabase) => return damaged(path, error),
-        Some(Code::DiskFull) => unavailable(Reason::DiskFull, "cannot grow", "free some space, then run the same command again"),
-        Some(Code::PermissionDenied | Code::ReadOnly | Code::CannotOpen) => unavailable(
-            Reason::StorageUnavailable,
-            "cannot be opened for writing",
-            "check that the lake's folder exists and that you may write to it and to ledger.db",
-        ),
-        Some(Code::SystemIoFailure) => {
-            unavailable(Reason::StorageUnavailable, "cannot be read or written", "check the disk, then run the same command again")
+    match fault {
+        Fault::Ours(error) if error.reason == Reason::LedgerDamaged && error.place.file.is_none() => {
+            LEDGER.damaged_error(path, error.message)
         }
-        Some(Code::ConstraintViolation) => Error::internal(format!(
-            "a record of the ledger {file} goes against its rules (it was written before the record it belongs to, or counts below zero): {error}"
-        )),
-        // A column of another type than ours wrote: the file was changed by somebody else.
-        None if matches!(error, rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::IntegralValueOutOfRange(..)) => {
-            return damaged(path, error);
-        }
-        _ => Error::internal(format!("the ledger {file}: {error}")),
+        Fault::Ours(error) => error,
+        Fault::Sqlite(error) => LEDGER.error(path, error),
     }
-    .at(|p| p.file = Some(file))
 }
 
 /// Parses a JSON column; what does not parse is a damaged ledger.

@@ -52,7 +52,7 @@ reasons! {
     BadJson, SplitTooLarge, PaginationDoesNotAdvance, SourceReportsError,
     // the table and its catalog
     TableNotFound, TableExists, NamespaceInvalid, CatalogUnavailable, CatalogDamaged, CommitConflict, CommitUnknown, TableChanged, DeleteFilesInWindow,
-    WindowLocked, BranchMoved, MainSetBack, StorageUnavailable, DiskFull,
+    WindowLocked, BranchMoved, MainSetBack, StorageUnavailable, DiskFull, AccessDenied,
     // the job
     JobNotFound, JobAmbiguous, JobRunningElsewhere, OlderJobUnfinished, WrongState, CountsDisagree, StagedFileWrong, PlanTooLarge, RederivedTooOften,
     LedgerDamaged, LedgerTooNew, LedgerBusy, Interrupted, Cancelled, Internal,
@@ -188,8 +188,15 @@ impl Error {
             (Kind::Unavailable, _) => 5,
             (Kind::Conflict, _) => 4,
             (_, reason) if reason.is_source_data() && !self.is_about_an_option() => 3,
+            // Files of the lake are damaged: neither the request nor the source is at fault, and running again does not help.
+            (Kind::Corrupt, _) => 4,
             _ => 2,
         }
+    }
+
+    /// The disk or its permissions must be mended by somebody; trying again by itself only makes them wait.
+    pub fn needs_a_hand(&self) -> bool {
+        matches!(self.reason, Reason::DiskFull | Reason::AccessDenied)
     }
 
     /// A value typed in an option, not read from a file: the request is at fault, whatever the reason's word.
@@ -263,6 +270,14 @@ mod tests {
         assert_eq!(bad().at(|p| p.option = Some("--set".into())).exit_code(), 2);
         let in_a_file = bad().at(|p| (p.option, p.file) = (Some("--hive".into()), Some("a.parquet".into())));
         assert_eq!(in_a_file.exit_code(), 3);
+    }
+
+    #[test]
+    fn a_damaged_lake_is_no_fault_of_the_request() {
+        for (reason, code) in [(Reason::LedgerDamaged, 4), (Reason::CatalogDamaged, 4), (Reason::CorruptParquet, 3)] {
+            assert_eq!(Error::corrupt(reason, "no").exit_code(), code, "{reason}");
+        }
+        assert_eq!(Error::unavailable(Reason::AccessDenied, "no").exit_code(), 5);
     }
 
     #[test]

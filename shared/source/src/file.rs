@@ -35,10 +35,22 @@ impl SourceFile {
 pub(crate) fn open_pinned(object: &SourceObject) -> Result<File> {
     verify_pin(object)?;
     File::open(&object.uri).map_err(|error| {
+        if is_out_of_files(&error) {
+            return Error::unavailable(Reason::SourceUnavailable, format!("{} cannot be opened: {error}", object.shown))
+                .hint("raise the limit on open files (ulimit -n), or take fewer --threads, then run the same command again")
+                .at(|place| place.file = Some(object.shown.clone()));
+        }
         Error::invalid(Reason::PathNotReadable, format!("{} cannot be opened: {error}", object.shown))
-            .hint("check its permissions, and the limit on open files")
+            .hint("check its permissions")
             .at(|place| place.file = Some(object.shown.clone()))
     })
+}
+
+/// Too many open files, in this process or in all: nothing is wrong with the file.
+fn is_out_of_files(error: &io::Error) -> bool {
+    const IN_PROCESS: i32 = 24;
+    const IN_SYSTEM: i32 = 23;
+    matches!(error.raw_os_error(), Some(IN_PROCESS | IN_SYSTEM))
 }
 
 impl Length for SourceFile {

@@ -5,6 +5,7 @@
 //! the job), staged snapshots that stay after publish (other tools' expiry would delete the published files with
 //! them), or a snapshot removed that another ref still needs.
 
+use crate::clock::{behind_by_ms, moved};
 use crate::errors::from_iceberg;
 use iceberg::spec::{MAIN_BRANCH, Snapshot, SnapshotReference, SnapshotRetention, TableMetadata};
 use iceberg::table::Table;
@@ -169,23 +170,27 @@ fn removals(
 }
 
 /// A commit's updates applied to a table's metadata: what a catalog without a server of its own writes.
-/// A sequence number that another commit took meanwhile is a conflict, whatever the crate calls it.
-pub fn apply(table: &Table, requirements: &[TableRequirement], updates: Vec<TableUpdate>) -> Result<TableMetadata> {
+/// A sequence number that another commit took meanwhile is a conflict, whatever the crate calls it. The table's time never
+/// goes back, whatever `now_ms`, the machine's clock, says.
+pub fn apply(table: &Table, requirements: &[TableRequirement], updates: Vec<TableUpdate>, now_ms: i64) -> Result<TableMetadata> {
     let metadata = table.metadata();
     for requirement in requirements {
         requirement.check(Some(metadata)).map_err(|e| Error::conflict(Reason::CommitConflict, e.message().to_string()))?;
     }
-    let mut builder = metadata.clone().into_builder(table.metadata_location().map(String::from));
+    // A snapshot brings its own time, which is after the last change; all else is dated by the crate, by the clock.
+    let dated = updates.iter().any(|u| matches!(u, TableUpdate::AddSnapshot { .. }));
+    let behind_ms = if dated { 0 } else { behind_by_ms(metadata, now_ms) };
+    let mut builder = moved(metadata, -behind_ms)?.into_builder(table.metadata_location().map(String::from));
     for update in updates {
         builder = update.apply(builder).map_err(refused)?;
     }
-    Ok(builder.build().map_err(refused)?.metadata)
+    moved(&builder.build().map_err(refused)?.metadata, behind_ms)
 }
 
 /// Words of the crate's refusals that mean another commit came first.
 const OVERTAKEN: [&str; 4] =
     ["older than last sequence number", "Snapshot already exists", "to unknown snapshot", "behind table next-row-id"];
-/// Words that mean another writer's clock is ahead by more than the minute the crate allows.
+/// Words that mean the clock was set back by more than a minute while this commit was made.
 const CLOCK_BEHIND: [&str; 2] = ["Invalid update timestamp", "Invalid snapshot timestamp"];
 
 fn refused(error: iceberg::Error) -> Error {
@@ -194,8 +199,8 @@ fn refused(error: iceberg::Error) -> Error {
         return Error::conflict(Reason::CommitConflict, text.to_string());
     }
     if CLOCK_BEHIND.iter().any(|part| text.contains(part)) {
-        let message = format!("this machine's clock is more than a minute behind the table's last change: {text}");
-        return Error::unavailable(Reason::CatalogUnavailable, message).hint("set the clocks of all writers, then run the command again");
+        let message = format!("the clock of this machine was set back just now: {text}");
+        return Error::unavailable(Reason::CatalogUnavailable, message).hint("run the same command again");
     }
     from_iceberg(error, "changing the table's metadata")
 }

@@ -5,19 +5,19 @@ use iceberg::ErrorKind;
 use timelake_model::{Error, Reason};
 
 const NO_SUCH_FILE: &str = "(os error 2)";
-const NO_SPACE: &str = "(os error 28)";
-const QUOTA: &str = "(os error 122)";
+/// No space, and quota exceeded.
+const FULL: [&str; 2] = ["(os error 28)", "(os error 122)"];
+/// Permission denied, operation not permitted, and a file system that is mounted read-only.
+const DENIED: [&str; 3] = ["(os error 13)", "(os error 1)", "(os error 30)"];
+/// Too many open files, in this process or in all.
+const TOO_MANY_OPEN: [&str; 2] = ["(os error 24)", "(os error 23)"];
 
 /// An error of the crate while doing `what` (such as `reading the manifest /a/b.avro`).
 pub fn from_iceberg(error: iceberg::Error, what: &str) -> Error {
     let detail = full_text(&error);
     let message = format!("{what} failed: {detail}");
-    if detail.contains(NO_SPACE) || detail.contains(QUOTA) {
-        return Error::unavailable(Reason::DiskFull, message).hint("free some space, then run the same command again");
-    }
-    if detail.contains("os error") {
-        return Error::unavailable(Reason::StorageUnavailable, message)
-            .hint("check that the warehouse is mounted and can be read and written, then run the same command again");
+    if let Some(fault) = system_fault(&detail, &message) {
+        return fault;
     }
     match error.kind() {
         ErrorKind::CatalogCommitConflicts | ErrorKind::PreconditionFailed => Error::conflict(Reason::CommitConflict, message),
@@ -30,15 +30,46 @@ pub fn from_iceberg(error: iceberg::Error, what: &str) -> Error {
     }
 }
 
+/// [`from_iceberg`] with the file that it is about.
+pub fn at_file(error: iceberg::Error, what: &str, file: &str) -> Error {
+    from_iceberg(error, what).at(|p| p.file = Some(file.trim_start_matches("file://").to_string()))
+}
+
+/// What the operating system's number inside `detail` calls for; `None` when there is none.
+pub fn system_fault(detail: &str, message: &str) -> Option<Error> {
+    let any = |numbers: &[&str]| numbers.iter().any(|number| detail.contains(number));
+    if any(&FULL) {
+        return Some(
+            Error::unavailable(Reason::DiskFull, message).hint("free some space, then run the same command again: what is done is kept"),
+        );
+    }
+    if any(&DENIED) {
+        return Some(Error::unavailable(Reason::AccessDenied, message).hint(
+            "give this user the right to read and write there (or mount it for writing), then run the same command again: what is done is kept",
+        ));
+    }
+    if any(&TOO_MANY_OPEN) {
+        return Some(
+            Error::unavailable(Reason::StorageUnavailable, message)
+                .hint("raise the limit on open files (ulimit -n), then run the same command again"),
+        );
+    }
+    detail.contains("os error").then(|| {
+        Error::unavailable(Reason::StorageUnavailable, message)
+            .hint("check that the warehouse is mounted and can be read and written, then run the same command again")
+    })
+}
+
 /// True when the error says that a file does not exist.
 pub fn is_missing_file(error: &iceberg::Error) -> bool {
     full_text(error).contains(NO_SUCH_FILE)
 }
 
 /// Message and sources in one line, without the crate's backtrace.
-fn full_text(error: &iceberg::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
+pub fn full_text(error: &dyn std::error::Error) -> String {
+    // Every fault of a local file is "unexpected" to the crate; that says nothing.
+    let mut text = error.to_string().replace("Unexpected => ", "");
+    let mut source = error.source();
     while let Some(inner) = source {
         let more = inner.to_string();
         if !text.contains(&more) {

@@ -6,6 +6,7 @@
 //! requirements and updates; the caller commits them through its catalog. Nothing here moves a table by itself.
 
 pub mod changes;
+mod clock;
 pub mod commits;
 pub mod errors;
 pub mod manifest;

@@ -4,7 +4,7 @@
 //! that lists the manifest, so the same bytes serve a branch and, copied to a new path, `main`. A path is never
 //! listed with two different sequence numbers: readers cache manifests by path.
 
-use crate::errors::from_iceberg;
+use crate::errors::{at_file, from_iceberg};
 use futures::StreamExt;
 use futures::stream::TryStreamExt;
 use iceberg::io::FileIO;
@@ -31,6 +31,7 @@ pub async fn write_manifest(
         return Err(Error::internal("a manifest without files is never written"));
     }
     let what = format!("writing the manifest {path}");
+    let shown = path.clone();
     let output = file_io.new_output(&path).map_err(|e| from_iceberg(e, &what))?;
     let mut writer = ManifestWriterBuilder::new(output, None, schema, spec.clone()).build_v2_data();
     let mut added_bytes = 0;
@@ -38,7 +39,7 @@ pub async fn write_manifest(
         added_bytes += file.file_size_in_bytes();
         writer.add_file(file, UNASSIGNED_SEQUENCE_NUMBER).map_err(|e| from_iceberg(e, &what))?;
     }
-    let written = writer.write_manifest_file().await.map_err(|e| from_iceberg(e, &what))?;
+    let written = writer.write_manifest_file().await.map_err(|e| at_file(e, &what, &shown))?;
     Ok(ManifestRef {
         path: written.manifest_path,
         bytes: written.manifest_length,
@@ -103,9 +104,9 @@ pub async fn copy_manifests(file_io: &FileIO, refs: &[ManifestRef], new_paths: V
         let bytes = read_manifest_bytes(file_io, &r).await?;
         let output = file_io.new_output(&path).map_err(|e| from_iceberg(e, &what))?;
         // A writer, not a plain write: closing it makes the file durable.
-        let mut writer = output.writer().await.map_err(|e| from_iceberg(e, &what))?;
-        writer.write(bytes).await.map_err(|e| from_iceberg(e, &what))?;
-        writer.close().await.map_err(|e| from_iceberg(e, &what))?;
+        let mut writer = output.writer().await.map_err(|e| at_file(e, &what, &path))?;
+        writer.write(bytes).await.map_err(|e| at_file(e, &what, &path))?;
+        writer.close().await.map_err(|e| at_file(e, &what, &path))?;
         Ok::<_, Error>(ManifestRef { path, ..r })
     });
     futures::stream::iter(copies).buffered(MANIFESTS_AT_A_TIME).try_collect().await
@@ -114,7 +115,7 @@ pub async fn copy_manifests(file_io: &FileIO, refs: &[ManifestRef], new_paths: V
 async fn read_manifest_bytes(file_io: &FileIO, r: &ManifestRef) -> Result<bytes::Bytes> {
     let what = format!("reading the manifest {}", r.path);
     let input = file_io.new_input(&r.path).map_err(|e| from_iceberg(e, &what))?;
-    let bytes = input.read().await.map_err(|e| from_iceberg(e, &what))?;
+    let bytes = input.read().await.map_err(|e| at_file(e, &what, &r.path))?;
     if bytes.len() as i64 != r.bytes {
         return Err(Error::corrupt(
             Reason::StagedFileWrong,

@@ -4,7 +4,7 @@
 //! sequence numbers and break every later commit), or a manifest of the parent left out (rows would vanish).
 
 use crate::commits::{Commit, main_reference};
-use crate::errors::from_iceberg;
+use crate::errors::{at_file, from_iceberg};
 use iceberg::spec::{FormatVersion, MAIN_BRANCH, ManifestFile, ManifestListWriter, Operation, Snapshot, SnapshotRef, Summary};
 use iceberg::table::Table;
 use iceberg::{TableRequirement, TableUpdate};
@@ -72,7 +72,7 @@ pub async fn empty_append(table: &Table, snapshot_id: i64, now_ms: i64, list_pat
 /// All manifests of a snapshot.
 pub async fn manifests_of(table: &Table, snapshot: &SnapshotRef) -> Result<Vec<ManifestFile>> {
     let what = format!("reading the manifest list {}", snapshot.manifest_list());
-    let list = table.manifest_list_reader(snapshot).load().await.map_err(|e| from_iceberg(e, &what))?;
+    let list = table.manifest_list_reader(snapshot).load().await.map_err(|e| at_file(e, &what, snapshot.manifest_list()))?;
     Ok(list.consume_entries().into_iter().collect())
 }
 
@@ -90,16 +90,16 @@ async fn write_snapshot(
     let parent_id = parent.map(|p| p.snapshot_id());
     let sequence_number = metadata.next_sequence_number();
     let output = table.file_io().new_output(&list_path).map_err(|e| from_iceberg(e, &what))?;
-    let file = output.writer().await.map_err(|e| from_iceberg(e, &what))?;
+    let file = output.writer().await.map_err(|e| at_file(e, &what, &list_path))?;
     let first_row_id = metadata.next_row_id();
     let mut list = match metadata.format_version() {
         FormatVersion::V1 => return Err(version_1_refused(&table.identifier().to_string())),
         FormatVersion::V2 => ManifestListWriter::v2(file, snapshot_id, parent_id, sequence_number),
         FormatVersion::V3 => ManifestListWriter::v3(file, snapshot_id, parent_id, sequence_number, Some(first_row_id)),
     };
-    list.add_manifests(manifests.into_iter()).map_err(|e| from_iceberg(e, &what))?;
+    list.add_manifests(manifests.into_iter()).map_err(|e| at_file(e, &what, &list_path))?;
     let next_row_id = list.next_row_id();
-    list.close().await.map_err(|e| from_iceberg(e, &what))?;
+    list.close().await.map_err(|e| at_file(e, &what, &list_path))?;
     let builder = Snapshot::builder()
         .with_snapshot_id(snapshot_id)
         .with_parent_snapshot_id(parent_id)

@@ -1,11 +1,15 @@
 //! For tests only: the contract suite that every ledger passes, a ledger in memory, a clock that stands still, a
-//! store that fails on purpose. Depends on the engine's ports and the nouns, never on an adapter.
+//! store that fails on purpose, a model checker over the engine's transitions. Depends on the engine and what is below
+//! it, never on an adapter.
 
+pub mod checker;
 pub mod clock;
 pub mod faults;
+pub mod ledger_state;
 pub mod ledger_suite;
 pub mod memory_ledger;
 
 pub use clock::ManualClock;
 pub use faults::{FaultPoint, FaultyJobStore};
+pub use ledger_state::LedgerState;
 pub use memory_ledger::MemoryLedger;

@@ -56,7 +56,7 @@ impl Drop for LiveWriter {
 }
 
 /// A job of more than ten seconds, with a pause between staging and publishing.
-const SLOW: &str = "delay:unit-ended:1500,delay:files-written:500,delay:group-staged:2500,delay:head-checked:150";
+const SLOW: &str = "delay:unit-ended:1500,delay:files-written:500,delay:group-staged:2500";
 
 #[test]
 fn a_live_writer_through_whole_jobs() {

@@ -1,5 +1,8 @@
 //! Black-box tests of the whole road: the real command, a lake in a folder, independent readers.
 
+mod adverse_catalog;
+mod adverse_clock;
+mod adverse_disk;
 mod boundaries;
 mod cases;
 mod contract;

@@ -194,10 +194,10 @@ fn cancel_at_any_moment() {
         lab.append(&rows);
         let main = lab.inspect()["current_snapshot"].clone();
         let load = words(&format!("backfill iot.sensor --from in {SEVERAL_UNITS} --json"));
-        let running = lab.start_failing(&load, &format!("trace:trace,delay:{boundary}:700"));
-        lab.wait_for_boundary("trace", boundary);
+        let running = lab.start_held(&load, boundary);
         let job = lab.timelake(&words("backfill list --json")).success().json()["jobs"][0]["job"].as_str().unwrap().to_string();
         assert_eq!(lab.job("cancel", &job).success().json()["state"], json!("CANCELLED"), "{boundary}");
+        lab.release(boundary);
         let ended = running.wait();
         let refused = ended.error(4);
         assert_eq!(refused["reason"], json!("cancelled"), "{boundary}: {refused}");
@@ -221,12 +221,10 @@ fn cancel_while_files_are_landed() {
         std::fs::write(lab.path(&format!("in/{file}.csv")), format!("ts,device_id,value,quality\n{lines}")).unwrap();
     }
     for boundary in ["land-plan-stored", "job-landing", "land-messages-sent", "runs-written"] {
-        let trace = format!("trace-{boundary}");
-        let running =
-            lab.start_failing(&words("backfill iot.sensor --from in --threads 1 --json"), &format!("trace:{trace},delay:{boundary}:700"));
-        lab.wait_for_boundary(&trace, boundary);
+        let running = lab.start_held(&words("backfill iot.sensor --from in --threads 1 --json"), boundary);
         let job = lab.timelake(&words("backfill list --json")).success().json()["jobs"][0]["job"].as_str().unwrap().to_string();
         assert_eq!(lab.job("cancel", &job).success().json()["state"], json!("CANCELLED"), "{boundary}");
+        lab.release(boundary);
         assert_eq!(running.wait().error(4)["reason"], json!("cancelled"), "{boundary}");
         assert_tidy(&lab, 0);
         let folder = lab.path(&format!("lake/jobs/{job}"));

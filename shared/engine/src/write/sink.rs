@@ -54,21 +54,15 @@ impl io::Write for FileSink {
     }
 }
 
-/// Storage that does not take a file: run again; a full disk is said by name.
+/// Storage that does not take a file: run again; a full disk and missing rights are said by name.
 pub fn storage_error(path: &str, error: &dyn std::error::Error) -> Error {
-    let mut texts = vec![error.to_string()];
-    let mut cause = error.source();
-    while let Some(e) = cause {
-        texts.push(e.to_string());
-        cause = e.source();
-    }
-    let text = texts.join(": ");
-    if text.contains("No space left on device") || text.contains("StorageFull") || text.contains("os error 28") {
-        return Error::unavailable(Reason::DiskFull, format!("no space left while writing {path}"))
-            .hint("free some space and run the same command: what is done is kept")
-            .at(|p| p.file = Some(path.to_string()));
-    }
-    Error::unavailable(Reason::StorageUnavailable, format!("{path}: {text}"))
-        .hint("check the folder's permissions and the disk, then run the same command")
+    let detail = timelake_table::errors::full_text(error);
+    let path = path.trim_start_matches("file://");
+    let message = format!("{path}: {detail}");
+    timelake_table::errors::system_fault(&detail, &message)
+        .unwrap_or_else(|| {
+            Error::unavailable(Reason::StorageUnavailable, message)
+                .hint("check the folder's permissions and the disk, then run the same command")
+        })
         .at(|p| p.file = Some(path.to_string()))
 }

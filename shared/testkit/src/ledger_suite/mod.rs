@@ -72,6 +72,7 @@ macro_rules! ledger_suite {
             a_lease_that_ends_is_a_redelivery
             an_extended_lease_holds
             a_lease_of_a_clock_that_was_ahead_is_over
+            messages_that_nobody_holds_wait_for_no_clock
             a_message_that_is_there_is_not_sent_again
             an_acknowledged_message_is_gone
             a_released_message_comes_after_its_delay

@@ -69,6 +69,16 @@ pub async fn a_lease_of_a_clock_that_was_ahead_is_over(f: &Fixture) {
     assert!(!f.ledger.extend(&held, LEASE).await.unwrap(), "the claim of before is lost");
 }
 
+/// Set back by less than a lease, too: nobody holds them.
+pub async fn messages_that_nobody_holds_wait_for_no_clock(f: &Fixture) {
+    f.ledger.send(&[message(&round_key(1, 0), 0)]).await.unwrap();
+    f.clock.set(TimestampUs(f.clock.now().0 - 1_000_000));
+    let claim = f.second.claim(None, "one", LEASE).await.unwrap().unwrap();
+    f.second.release(&claim, Duration::ZERO).await.unwrap();
+    f.clock.set(TimestampUs(f.clock.now().0 - 1_000_000));
+    assert_eq!(f.ledger.claim(None, "two", LEASE).await.unwrap().unwrap().tries, 2);
+}
+
 /// Whoever goes on with a job sends the messages of all units that are not done.
 pub async fn a_message_that_is_there_is_not_sent_again(f: &Fixture) {
     let key = round_key(1, 0);
