@@ -3,6 +3,7 @@
 //! `request → inventory → plan → write → stage → validate → publish`: each verb is one function whose output
 //! is the next one's input, and repeating any of them is safe.
 
+pub mod advance;
 pub mod boundary;
 pub mod cancel;
 pub mod gc;
