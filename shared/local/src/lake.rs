@@ -224,7 +224,7 @@ impl Lake {
     /// The manifest of a run that found everything published: it read and wrote nothing.
     async fn nothing_to_do(&self, job: &JobRecord) -> Result<RunManifest> {
         // A run that was killed right after publishing left them.
-        if !job.request.run.keep_runs && JobLock::take(&self.jobs, &job.job).is_ok() {
+        if !job.request.run.keep_runs && !self.is_running(&job.job) {
             landing::remove_runs(&self.engine, job).await?;
         }
         let mut manifest = report::manifest(&self.engine, job).await?;
@@ -314,7 +314,7 @@ impl Lake {
             cancel::cancel(&self.engine, &job.job).await?
         };
         // A process that still runs the job finds out by itself and removes them.
-        if job.state == State::Cancelled && JobLock::take(&self.jobs, &job.job).is_ok() {
+        if job.state == State::Cancelled && !self.is_running(&job.job) {
             landing::remove_runs(&self.engine, &job).await?;
         }
         self.manifest_of(&job).await
