@@ -150,15 +150,7 @@ impl<'a> Runner<'a> {
                 return Err(e);
             }
         };
-        let window = stored.plan.window;
-        let changed = change_job(engine, &job.job, job.generation, |j| {
-            let changes = j.window != window && !j.state.is_final();
-            j.window = window;
-            changes
-        })
-        .await?;
-        // Another generation: `open_generation` finds out and stands this one down.
-        Ok(Planned::Ready(Box::new(changed.unwrap_or(job)), Box::new(stored)))
+        Ok(Planned::Ready(Box::new(job), Box::new(stored)))
     }
 
     /// `None`: landing found that nothing can be loaded, and the job is REJECTED.

@@ -16,7 +16,7 @@ use timelake_engine::progress::{Silent, StopFlag};
 use timelake_engine::publish;
 use timelake_engine::rounds;
 use timelake_engine::store::{self, StoredPlan};
-use timelake_engine::tries::{change_job, new_snapshot_id};
+use timelake_engine::tries::new_snapshot_id;
 use timelake_engine::work::{Workers, work};
 use timelake_engine::{Engine, cancel, open, validate};
 use timelake_model::ledger::{GroupRecord, JobRecord, State};
@@ -130,14 +130,7 @@ impl Cast {
                 None => self.scene.store_plan(&self.engine, generation).await?,
             }),
         };
-        let window = stored.plan.window;
-        let changed = change_job(&self.engine, &job.job, job.generation, |j| {
-            let changes = j.window != window && !j.state.is_final();
-            j.window = window;
-            changes
-        })
-        .await?;
-        let life = Life { cast: self, job: changed.unwrap_or(job), stored, works: true, resume, stage_only: false };
+        let life = Life { cast: self, job, stored, works: true, resume, stage_only: false };
         life.forget("open", &());
         life.open().await?;
         life.forget("opened", &());
