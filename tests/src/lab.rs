@@ -14,6 +14,7 @@ use tempfile::TempDir;
 /// The longest any command of these tests may take; a hang must fail, not wait for a person.
 const COMMAND_LIMIT: Duration = Duration::from_secs(180);
 const BOUNDARY_LIMIT: Duration = Duration::from_secs(60);
+const SIGNAL_TIME: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(5);
 
 pub struct Lab {
@@ -226,10 +227,11 @@ impl Running {
         let _ = self.child.kill();
         self.wait()
     }
-    /// Ctrl-C.
+    /// Ctrl-C. Returns when the process has had time to take note of it.
     pub fn interrupt(&self) {
         let status = Command::new("kill").args(["-INT", &self.id().to_string()]).status().expect("the kill command");
         assert!(status.success(), "kill -INT {}: {status}", self.id());
+        std::thread::sleep(SIGNAL_TIME);
     }
     pub fn wait(mut self) -> Outcome {
         let start = Instant::now();
