@@ -183,7 +183,7 @@ impl<'a> Runner<'a> {
         let check_stop = move || stop.check();
         let limits = PlanLimits::new(run.options.memory_bytes, run.options.threads);
         let runs_folder = landing::runs_folder(engine, job, run.options)?;
-        let effort = Effort { limits, runs_folder: &runs_folder, check_stop: &check_stop };
+        let effort = Effort { limits, sources: &engine.sources, runs_folder: &runs_folder, check_stop: &check_stop };
         let spec = source.spec.clone();
         let taken = match to_land {
             Some(plan) => Taken::ToLand { plan: Box::new(plan), bound: vec![] },
@@ -414,7 +414,7 @@ impl<'a> Runner<'a> {
             let stop = self.stop;
             let check_stop = move || stop.check();
             let limits = PlanLimits::new(run.options.memory_bytes, run.options.threads);
-            let effort = Effort { limits, runs_folder: "", check_stop: &check_stop };
+            let effort = Effort { limits, sources: &self.engine.sources, runs_folder: "", check_stop: &check_stop };
             source.bound = Some(tokio::task::block_in_place(|| inventory::reopen(&stored.inventory, &source.spec, &effort))?);
         }
         let bound = source.bound.as_deref().unwrap_or_default();
