@@ -168,7 +168,7 @@ impl<'a> Runner<'a> {
         let check_stop = move || stop.check();
         let limits = PlanLimits::new(run.options.memory_bytes, run.options.threads);
         let runs_folder = landing::runs_folder(engine, job, run.options)?;
-        let effort = Effort { limits, runs_folder: &runs_folder, check_stop: &check_stop };
+        let effort = Effort { limits, sources: &engine.sources, runs_folder: &runs_folder, check_stop: &check_stop };
         let spec = source.spec.clone();
         let taken = match to_land {
             Some(plan) => Taken::ToLand { plan: Box::new(plan), bound: vec![] },
@@ -300,7 +300,7 @@ impl Hands for AtWork<'_, '_> {
         let threads = limits.threads as usize;
         if self.source.bound.is_none() {
             let check_stop = move || stop.check();
-            let effort = Effort { limits, runs_folder: "", check_stop: &check_stop };
+            let effort = Effort { limits, sources: &engine.sources, runs_folder: "", check_stop: &check_stop };
             let bound = tokio::task::block_in_place(|| inventory::reopen(&stored.inventory, &self.source.spec, &effort))?;
             self.source.bound = Some(bound);
         }

@@ -134,7 +134,7 @@ impl Lake {
         let spec = inventory::spec(&job.request.rows, &table)?;
         let check_stop = || stop.check();
         let limits = PlanLimits::new(options.memory_bytes, options.threads);
-        let effort = Effort { limits, runs_folder: "", check_stop: &check_stop };
+        let effort = Effort { limits, sources: &engine.sources, runs_folder: "", check_stop: &check_stop };
         let joins = |step: Step| {
             progress.note(&format!("job {} ({}): joining", job.job, job.table));
             progress.begin(step, None);
