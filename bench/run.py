@@ -84,6 +84,18 @@ def fingerprint(contestant, out):
     return {"rows": rows, "keys": keys, "hash": str(total)}
 
 
+def source_of(workload, rows, work):
+    """The workload's files, made when they are not there."""
+    source = work / f"workload-{workload}-{rows}"
+    done = source / "_complete"
+    if not done.exists():
+        print(f"making {rows:,} rows in {source}", flush=True)
+        shutil.rmtree(source, ignore_errors=True)
+        WORKLOADS[workload][0].write(rows, SENSORS, source, FILES)
+        done.touch()
+    return source
+
+
 def contestants(arguments, source):
     python, workload = arguments.peer_python, arguments.workload
     timelake = os.environ["TIMELAKE_BIN"]
@@ -182,13 +194,7 @@ def main():
     arguments = parser.parse_args()
 
     work = arguments.work.absolute()
-    source = work / f"workload-{arguments.workload}-{arguments.rows}"
-    done = source / "_complete"
-    if not done.exists():
-        print(f"making {arguments.rows:,} rows in {source}", flush=True)
-        shutil.rmtree(source, ignore_errors=True)
-        WORKLOADS[arguments.workload][0].write(arguments.rows, SENSORS, source, FILES)
-        done.touch()
+    source = source_of(arguments.workload, arguments.rows, work)
     chosen = contestants(arguments, source)
     if arguments.only:
         chosen = [c for c in chosen if c.name.startswith(tuple(arguments.only.split(",")))]

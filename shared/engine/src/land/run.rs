@@ -16,8 +16,10 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use timelake_model::inventory::{RowGroupInfo, SeriesBounds, TableState};
+use timelake_model::time::Period;
 use timelake_model::{Error, Result, TimestampUs};
 use timelake_source::place_column;
 use tokio::runtime::Handle;
@@ -90,15 +92,21 @@ pub fn write(target: &RunTarget, mut rows: UnitRows) -> Result<WrittenRun> {
 fn properties(target: &RunTarget) -> Result<WriterProperties> {
     let contract = &target.state.contract;
     let delta = [contract.time_column.clone(), place_column(&target.state.columns)];
+    let is_text = |types: &DataType| matches!(types, DataType::Utf8 | DataType::LargeUtf8);
+    let texts = target.state.columns.iter().zip(target.types).filter(|(_, types)| is_text(types));
     let mut builder = WriterProperties::builder()
         .set_created_by(concat!("timelake version ", env!("CARGO_PKG_VERSION")).to_string())
         .set_compression(Compression::LZ4_RAW)
+        // Numbers are read once: looking each up in a dictionary takes longer than it saves.
+        .set_dictionary_enabled(false)
         .set_statistics_enabled(EnabledStatistics::None)
         .set_max_row_group_row_count(Some(MAX_ROW_GROUP_ROWS * 2))
         .set_key_value_metadata(Some(vec![KeyValue::new("timelake.source".to_string(), target.source.to_string())]));
     for name in delta {
-        let path = ColumnPath::from(vec![name]);
-        builder = builder.set_column_encoding(path.clone(), Encoding::DELTA_BINARY_PACKED).set_column_dictionary_enabled(path, false);
+        builder = builder.set_column_encoding(ColumnPath::from(vec![name]), Encoding::DELTA_BINARY_PACKED);
+    }
+    for (column, _) in texts {
+        builder = builder.set_column_dictionary_enabled(ColumnPath::from(vec![column.name.clone()]), true);
     }
     Ok(builder.build())
 }
@@ -113,35 +121,49 @@ struct Class {
 struct Order {
     /// Row numbers in the order of the run.
     rows: Vec<u32>,
-    /// Chunk ordinal and class of each, in the order of the run.
-    keys: Vec<(i64, u32)>,
+    /// Neighbours of one chunk and class, in the order of the run.
+    groups: Vec<Group>,
     /// By rank.
     classes: Vec<Class>,
 }
 
+struct Group {
+    /// Ordinal of the chunk.
+    chunk: i64,
+    class: u32,
+    rows: Range<usize>,
+}
+
 impl Order {
     fn new(state: &TableState, rows: &UnitRows) -> Result<Order> {
-        let (classes, of_row) = classes(state, rows)?;
-        let period = state.period();
-        let (mut low, mut high, mut ordinal) = (i64::MAX, i64::MIN, 0);
-        let mut keyed: Vec<(i64, u32, u32)> = Vec::with_capacity(rows.len());
-        for (row, time) in rows.times.iter().enumerate() {
-            if !(low <= *time && *time < high) {
-                ordinal = period.ordinal(*time);
-                (low, high) = (period.start(ordinal), period.start(ordinal + 1));
-            }
-            keyed.push((ordinal, of_row.get(row).copied().unwrap_or(0), row as u32));
+        let (classes, class_of) = classes(state, rows)?;
+        let (chunks, chunk_of) = chunks(state.period(), &rows.times);
+        let class = |row: u32| class_of.get(row as usize).copied().unwrap_or(0);
+        let mut order: Vec<u32> = (0..rows.len() as u32).collect();
+        // The last key first: both sorts are stable, so that ties stay in source order.
+        if classes.len() > 1 {
+            order = counting_sort(&order, class, classes.len());
         }
-        // The row number last: ties in source order without a stable sort's second buffer.
-        keyed.sort_unstable();
-        let keys = keyed.iter().map(|(chunk, class, _)| (*chunk, *class)).collect();
-        Ok(Order { rows: keyed.into_iter().map(|(_, _, row)| row).collect(), keys, classes })
+        if chunks.len() > 1 {
+            order = counting_sort(&order, |row| chunk_of[row as usize], chunks.len());
+        }
+        let mut groups: Vec<Group> = Vec::new();
+        for (at, row) in order.iter().enumerate() {
+            let (chunk, class) = (chunks[chunk_of[*row as usize] as usize], class(*row));
+            match groups.last_mut() {
+                Some(group) if (group.chunk, group.class) == (chunk, class) => group.rows.end = at + 1,
+                _ => groups.push(Group { chunk, class, rows: at..at + 1 }),
+            }
+        }
+        Ok(Order { rows: order, groups, classes })
     }
 
+    /// Texts of some of the rows, evenly spaced.
     fn sample(&self) -> Vec<String> {
-        let step = (self.keys.len() / SERIES_SAMPLE).max(1);
-        let mut texts: Vec<String> =
-            self.keys.iter().step_by(step).filter_map(|(_, class)| self.classes.get(*class as usize)?.text.clone()).collect();
+        let step = (self.rows.len() / SERIES_SAMPLE).max(1);
+        let has_one = |group: &&Group| group.rows.start.next_multiple_of(step) < group.rows.end;
+        let sampled = self.groups.iter().filter(has_one);
+        let mut texts: Vec<String> = sampled.filter_map(|group| self.classes.get(group.class as usize)?.text.clone()).collect();
         texts.sort_unstable();
         texts.dedup();
         texts
@@ -149,38 +171,77 @@ impl Order {
 
     /// A row group ends at a change of chunk once it is half as large as it may be, so that small chunks do not make
     /// small ones.
-    fn row_groups(&self, most_rows: usize) -> Vec<std::ops::Range<usize>> {
+    fn row_groups(&self, most_rows: usize) -> Vec<Range<usize>> {
         let mut out = Vec::new();
         let mut start = 0;
-        for at in 1..=self.rows.len() {
-            let full = at - start >= most_rows;
-            let changes = at < self.rows.len() && at - start >= most_rows / 2 && self.keys[at].0 != self.keys[at - 1].0;
-            if full || changes || at == self.rows.len() {
-                out.push(start..at);
-                start = at;
+        for (group, next) in self.groups.iter().zip(self.groups.iter().map(Some).skip(1).chain([None])) {
+            let end = group.rows.end;
+            while end - start >= most_rows {
+                out.push(start..start + most_rows);
+                start += most_rows;
+            }
+            let changes = next.is_some_and(|next| next.chunk != group.chunk) && end - start >= most_rows / 2;
+            if end > start && (changes || next.is_none()) {
+                out.push(start..end);
+                start = end;
             }
         }
         out
     }
 
-    fn describe(&self, rows: &UnitRows, state: &TableState, range: std::ops::Range<usize>) -> RowGroupInfo {
+    fn describe(&self, rows: &UnitRows, state: &TableState, range: Range<usize>) -> RowGroupInfo {
         let times = || self.rows[range.clone()].iter().map(|row| rows.times[*row as usize]);
         let time = times().min().zip(times().max()).map(|(low, high)| (TimestampUs(low), TimestampUs(high)));
+        let first = self.groups.partition_point(|group| group.rows.end <= range.start);
+        let groups = || self.groups[first..].iter().take_while(|group| group.rows.start < range.end);
         let mut per_chunk: BTreeMap<i64, u64> = BTreeMap::new();
-        for (chunk, _) in &self.keys[range.clone()] {
-            *per_chunk.entry(*chunk).or_default() += 1;
+        for group in groups() {
+            let (start, end) = (group.rows.start.max(range.start), group.rows.end.min(range.end));
+            *per_chunk.entry(group.chunk).or_default() += (end - start) as u64;
         }
-        // One class after the other in each chunk: a set of their ranks is small.
-        let mut ranks: Vec<u32> = self.keys[range.clone()].iter().map(|(_, class)| *class).collect();
-        ranks.sort_unstable();
-        ranks.dedup();
-        let classes = || ranks.iter().filter_map(|rank| self.classes.get(*rank as usize));
+        let classes = || groups().filter_map(|group| self.classes.get(group.class as usize));
         let buckets = classes().filter_map(|c| c.bucket).min().zip(classes().filter_map(|c| c.bucket).max());
         let texts = || classes().filter_map(|c| c.text.as_ref());
         let text = texts().min().zip(texts().max()).map(|(low, high)| (low.clone(), high.clone()));
         let series = state.slice_column().map(|_| SeriesBounds { buckets, range: text });
         RowGroupInfo { rows: range.len() as u64, time, per_chunk, series }
     }
+}
+
+/// Stable; `key` is below `keys`.
+fn counting_sort(rows: &[u32], key: impl Fn(u32) -> u32, keys: usize) -> Vec<u32> {
+    let mut slots = vec![0u32; keys + 1];
+    rows.iter().for_each(|row| slots[key(*row) as usize + 1] += 1);
+    for i in 1..slots.len() {
+        slots[i] += slots[i - 1];
+    }
+    let mut out = vec![0u32; rows.len()];
+    for row in rows {
+        let slot = &mut slots[key(*row) as usize];
+        out[*slot as usize] = *row;
+        *slot += 1;
+    }
+    out
+}
+
+/// Ordinals of the chunks in order, and which of them each row is in.
+fn chunks(period: Period, times: &[i64]) -> (Vec<i64>, Vec<u32>) {
+    let mut known: BTreeMap<i64, u32> = BTreeMap::new();
+    let (mut low, mut high, mut id) = (i64::MAX, i64::MIN, 0);
+    let mut of_row = Vec::with_capacity(times.len());
+    for time in times {
+        if !(low <= *time && *time < high) {
+            let ordinal = period.ordinal(*time);
+            (low, high) = (period.start(ordinal), period.start(ordinal + 1));
+            let next = known.len() as u32;
+            id = *known.entry(ordinal).or_insert(next);
+        }
+        of_row.push(id);
+    }
+    let mut ranks = vec![0u32; known.len()];
+    known.values().enumerate().for_each(|(rank, id)| ranks[*id as usize] = rank as u32);
+    of_row.iter_mut().for_each(|id| *id = ranks[*id as usize]);
+    (known.into_keys().collect(), of_row)
 }
 
 /// The classes in order, and the rank of each row's class; none when units split by time alone.

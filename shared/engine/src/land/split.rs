@@ -56,13 +56,14 @@ pub fn land(task: &LandTask) -> Result<LandReceipt> {
         owns: vec![],
         estimated_rows: 0,
     };
-    let empty = || -> Result<UnitRows> {
+    let empty = |room: usize| -> Result<UnitRows> {
         let mut rows = UnitRows::new(state, &types)?;
         rows.lists_places = true;
+        rows.reserve(room);
         Ok(rows)
     };
     let mut lander = Lander { task, types: &types, runs: vec![], kept: 0, bytes: 0, sample: BTreeSet::new(), dropped: false };
-    let mut rows = empty()?;
+    let mut rows = empty(0)?;
     let mut gatherer = Gatherer::new(&task.reading, &everything, &rows)?;
     let mut rejected = Rejected::new(task)?;
     let mut parsed = 0;
@@ -86,7 +87,9 @@ pub fn land(task: &LandTask) -> Result<LandReceipt> {
         }
         let doomed = task.doomed.load(Ordering::Relaxed);
         if doomed || rows.bytes() + rows.len() * SORT_BYTES_PER_ROW >= task.buffer_bytes {
-            lander.take(std::mem::replace(&mut rows, empty()?), doomed)?;
+            let room = rows.len();
+            lander.take(std::mem::replace(&mut rows, UnitRows::new(state, &types)?), doomed)?;
+            rows = empty(room)?;
         }
     }
     let doomed = gatherer.out.errors.any_fatal() || task.doomed.load(Ordering::Relaxed);

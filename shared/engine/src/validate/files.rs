@@ -6,9 +6,9 @@ use crate::hash::{column_sum, key_hash};
 use crate::progress::Step;
 use crate::store::StoredPlan;
 use crate::write::{KeyColumn, KeyLayout, Tuples};
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, Scalar};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, Scalar};
 use arrow::compute::kernels::cmp::not_distinct;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimestampMicrosecondType};
+use arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef, TimestampMicrosecondType};
 use bytes::Bytes;
 use hashbrown::HashSet;
 use iceberg::io::{FileIO, FileRead};
@@ -301,10 +301,7 @@ impl<'a> Scan<'a> {
         let mut first = Vec::new();
         for (i, source) in partitioner.sources().enumerate() {
             let column = self.column(batch, source)?;
-            let values = partitioner.transform(i, column)?;
-            let one = Scalar::new(values.slice(0, 1));
-            let same = not_distinct(&values, &one).map_err(|e| Error::internal(e.to_string()))?;
-            if same.true_count() != same.len() {
+            if !one_value(partitioner, i, column)? {
                 return Ok(Some(format!("its rows have several values of partition column {source}")));
             }
             first.extend(partitioner.values(i, &plain_row(column)?)?);
@@ -336,6 +333,28 @@ impl<'a> Scan<'a> {
         }
         Ok(None)
     }
+}
+
+/// Do all rows have one value of a partition field? Periods are looked at by the first and last time, dictionaries by
+/// the values that occur.
+fn one_value(partitioner: &Partitioner, field: usize, column: &ArrayRef) -> Result<bool> {
+    let times = column.as_primitive_opt::<TimestampMicrosecondType>().filter(|times| times.null_count() == 0);
+    if let (Some(period), Some(times)) = (partitioner.period(field), times) {
+        let (low, high) = (arrow::compute::min(times), arrow::compute::max(times));
+        return Ok(low.map(|t| period.ordinal(t)) == high.map(|t| period.ordinal(t)));
+    }
+    let occurring = match column.as_dictionary_opt::<Int32Type>().filter(|d| d.null_count() == 0) {
+        Some(dictionary) => {
+            let mut occurs = vec![false; dictionary.values().len()];
+            dictionary.keys().values().iter().for_each(|key| occurs[*key as usize] = true);
+            arrow::compute::filter(dictionary.values(), &BooleanArray::from(occurs)).map_err(|e| Error::internal(e.to_string()))?
+        }
+        None => column.clone(),
+    };
+    let values = partitioner.transform(field, &occurring)?;
+    let one = Scalar::new(values.slice(0, 1));
+    let same = not_distinct(&values, &one).map_err(|e| Error::internal(e.to_string()))?;
+    Ok(same.true_count() == same.len())
 }
 
 /// The first row of a column, without dictionary.

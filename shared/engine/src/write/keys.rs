@@ -207,6 +207,14 @@ impl Tuples {
     pub fn distinct(&self, columns: &[KeyColumn]) -> usize {
         self.single().map_or(self.tuples.len(), |one| columns[one].distinct())
     }
+    /// Code of a key column by code of the tuple, where the column is a part of it.
+    pub fn codes_of(&self, column: usize, columns: &[KeyColumn]) -> Option<Vec<u32>> {
+        let part = self.columns.iter().position(|c| *c == column)?;
+        Some(match self.single() {
+            Some(_) => (0..columns[column].distinct() as u32).collect(),
+            None => self.tuples.iter().map(|tuple| tuple[part]).collect(),
+        })
+    }
     /// The column codes of a tuple.
     pub fn parts(&self, code: u32) -> Vec<(usize, u32)> {
         match self.single() {

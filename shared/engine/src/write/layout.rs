@@ -4,14 +4,15 @@
 //! that the files hold disjoint ranges of series.
 
 use super::keys::internal;
+use super::order::Ordered;
+use super::partitions::{Front, Partition, Slice, partition};
 use super::rows::{Column, UnitRows};
 use super::sink::FileSink;
 use crate::hash::{column_sum, key_hash, nan_count};
 use arrow::array::{Array, ArrayRef, DictionaryArray, Int32Array, RecordBatch, TimestampMicrosecondArray, new_null_array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use hashbrown::HashMap;
-use iceberg::spec::{DataFile, Literal, Struct};
+use iceberg::spec::{DataFile, Struct};
 use iceberg::table::Table;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
@@ -56,164 +57,25 @@ pub struct FileOut {
     pub written: WrittenFile,
 }
 
-/// Writes the rows `order` (row numbers in final sort order) into files.
-pub fn write(target: &Target, mut rows: UnitRows, order: Vec<u32>) -> Result<Vec<FileOut>> {
-    if order.is_empty() {
+/// Writes the ordered rows into files.
+pub fn write(target: &Target, mut rows: UnitRows, ordered: Ordered) -> Result<Vec<FileOut>> {
+    if ordered.rows.is_empty() {
         return Ok(vec![]);
     }
     let payload: Vec<(usize, Column)> =
         std::mem::take(&mut rows.payload).into_iter().map(|p| Ok((p.column, Column::new(p)?))).collect::<Result<_>>()?;
     let metadata = target.table.metadata();
     let partitioner = Partitioner::new(metadata.default_partition_spec(), metadata.current_schema())?;
-    let partitions = partition(&partitioner, target.state, &rows, &payload, order)?;
+    let partitions = partition(&partitioner, target.state, &rows, &payload, &ordered)?;
     let writer = Writer::new(target, &partitioner, &rows, &payload)?;
     let mut out = Vec::new();
-    for (values, rows_of) in partitions {
-        writer.partition(&values, &rows_of, &mut out)?;
+    for Partition { values, runs } in partitions {
+        let mut front = Front::new(&ordered, &runs);
+        while front.rows_left() > 0 {
+            writer.file(&values, &mut front, &mut out)?;
+        }
     }
     Ok(out)
-}
-
-/// Partition values and their rows in sort order; partitions by path, so that files come in one order.
-fn partition(
-    partitioner: &Partitioner,
-    state: &TableState,
-    rows: &UnitRows,
-    payload: &[(usize, Column)],
-    order: Vec<u32>,
-) -> Result<Vec<(Struct, Vec<u32>)>> {
-    if partitioner.is_empty() {
-        return Ok(vec![(Struct::empty(), order)]);
-    }
-    let fields: Vec<FieldIds> = partitioner
-        .sources()
-        .enumerate()
-        .map(|(i, source)| FieldIds::new(partitioner, i, source, state, rows, payload))
-        .collect::<Result<_>>()?;
-    let mut ids: HashMap<Box<[u32]>, u32> = HashMap::new();
-    let mut found: Vec<(Struct, u32)> = Vec::new();
-    let mut tuple = vec![0u32; fields.len()];
-    let mut last: Option<u32> = None;
-    let mut of_row: Vec<u32> = Vec::with_capacity(order.len());
-    for row in &order {
-        let mut same = last.is_some();
-        for (slot, field) in tuple.iter_mut().zip(&fields) {
-            let id = field.id(*row, rows);
-            same &= *slot == id;
-            *slot = id;
-        }
-        let partition = match (same, last) {
-            (true, Some(partition)) => partition,
-            _ => match ids.get(&tuple[..]) {
-                Some(partition) => *partition,
-                None => {
-                    let partition = found.len() as u32;
-                    let values = Struct::from_iter(fields.iter().zip(&tuple).map(|(f, id)| f.literals[*id as usize].clone()));
-                    found.push((values, 0));
-                    ids.insert(tuple.clone().into(), partition);
-                    partition
-                }
-            },
-        };
-        found[partition as usize].1 += 1;
-        last = Some(partition);
-        of_row.push(partition);
-    }
-    if let [(values, _)] = &found[..] {
-        return Ok(vec![(values.clone(), order)]);
-    }
-    let mut lists: Vec<Vec<u32>> = found.iter().map(|(_, n)| Vec::with_capacity(*n as usize)).collect();
-    for (row, partition) in order.iter().zip(of_row) {
-        lists[partition as usize].push(*row);
-    }
-    let mut out: Vec<(Struct, Vec<u32>)> = found.into_iter().map(|(v, _)| v).zip(lists).collect();
-    out.sort_by_cached_key(|(values, _)| partitioner.path(values));
-    Ok(out)
-}
-
-/// One partition field's values as small numbers.
-struct FieldIds {
-    literals: Vec<Option<Literal>>,
-    from: IdsFrom,
-}
-enum IdsFrom {
-    /// By the code of a key column.
-    Key(usize, Vec<u32>),
-    /// By row.
-    Rows(Vec<u32>),
-}
-
-impl FieldIds {
-    fn new(
-        partitioner: &Partitioner,
-        field: usize,
-        source: &str,
-        state: &TableState,
-        rows: &UnitRows,
-        payload: &[(usize, Column)],
-    ) -> Result<Self> {
-        let column = state.columns.iter().position(|c| c.name == source).ok_or_else(|| Error::internal(format!("no column {source}")))?;
-        let number = |values: Vec<Option<Literal>>| {
-            let mut known: HashMap<Option<Literal>, u32> = HashMap::new();
-            let mut literals = Vec::new();
-            let ids: Vec<u32> = values
-                .into_iter()
-                .map(|v| {
-                    *known.entry(v).or_insert_with_key(|v| {
-                        literals.push(v.clone());
-                        literals.len() as u32 - 1
-                    })
-                })
-                .collect();
-            (literals, ids)
-        };
-        if let Some(key) = rows.key_columns.iter().position(|c| *c == column) {
-            let (literals, ids) = number(partitioner.values(field, &rows.keys[key].values()?)?);
-            return Ok(FieldIds { literals, from: IdsFrom::Key(key, ids) });
-        }
-        if source == state.contract.time_column {
-            if let Some(period) = partitioner.period(field) {
-                return Self::by_period(partitioner, field, period, rows);
-            }
-            let times: ArrayRef = Arc::new(TimestampMicrosecondArray::from(rows.times.clone()).with_timezone("+00:00"));
-            let (literals, ids) = number(partitioner.values(field, &times)?);
-            return Ok(FieldIds { literals, from: IdsFrom::Rows(ids) });
-        }
-        let (_, found) = payload.iter().find(|(c, _)| *c == column).ok_or_else(|| Error::internal(format!("no values of {source}")))?;
-        let (literals, ids) = number(partitioner.values(field, &found.whole()?)?);
-        Ok(FieldIds { literals, from: IdsFrom::Rows(ids) })
-    }
-
-    /// Calendar periods: one transform per period instead of one per row.
-    fn by_period(partitioner: &Partitioner, field: usize, period: timelake_model::time::Period, rows: &UnitRows) -> Result<Self> {
-        let mut known: HashMap<i64, u32> = HashMap::new();
-        let mut starts: Vec<i64> = Vec::new();
-        let (mut low, mut high, mut id) = (i64::MAX, i64::MIN, 0u32);
-        let ids = rows
-            .times
-            .iter()
-            .map(|t| {
-                if !(low <= *t && *t < high) {
-                    let ordinal = period.ordinal(*t);
-                    (low, high) = (period.start(ordinal), period.start(ordinal + 1));
-                    id = *known.entry(ordinal).or_insert_with(|| {
-                        starts.push(low);
-                        starts.len() as u32 - 1
-                    });
-                }
-                id
-            })
-            .collect();
-        let starts: ArrayRef = Arc::new(TimestampMicrosecondArray::from(starts).with_timezone("+00:00"));
-        Ok(FieldIds { literals: partitioner.values(field, &starts)?, from: IdsFrom::Rows(ids) })
-    }
-
-    fn id(&self, row: u32, rows: &UnitRows) -> u32 {
-        match &self.from {
-            IdsFrom::Key(key, ids) => ids[rows.codes[*key][row as usize] as usize],
-            IdsFrom::Rows(ids) => ids[row as usize],
-        }
-    }
 }
 
 /// A table column of the batches to write.
@@ -237,9 +99,11 @@ struct Writer<'a> {
     modes: MetricsModes,
     /// Values of key columns by code, and their checksums.
     key_values: Vec<(ArrayRef, Vec<u64>)>,
+    /// Per key column that is a part of the series: its code by that of the series.
+    series_codes: Vec<Option<Vec<u32>>>,
+    /// Of each row; empty where the series is the identity.
     identities: Cow<'a, [u32]>,
     identity_hashes: Vec<u64>,
-    series: Cow<'a, [u32]>,
 }
 
 impl<'a> Writer<'a> {
@@ -279,7 +143,7 @@ impl<'a> Writer<'a> {
                 Ok((values, sums))
             })
             .collect::<Result<_>>()?;
-        let (identities, series) = (rows.identity.lookup(&rows.codes), rows.series_codes());
+        let identities = if rows.same_key { Cow::Borrowed(&[][..]) } else { rows.identity.lookup(&rows.codes) };
         Ok(Writer {
             target,
             partitioner,
@@ -290,23 +154,14 @@ impl<'a> Writer<'a> {
             options,
             modes: MetricsModes::from_properties(metadata.properties(), iceberg_schema, metadata.default_sort_order())?,
             key_values,
+            series_codes: (0..rows.keys.len()).map(|key| rows.ordering().codes_of(key, &rows.keys)).collect(),
             identities,
             identity_hashes: rows.identity.hashes(&rows.keys),
-            series,
         })
     }
 
-    /// Writes one partition's rows.
-    fn partition(&self, values: &Struct, rows: &[u32], out: &mut Vec<FileOut>) -> Result<()> {
-        let mut at = 0;
-        while at < rows.len() {
-            at += self.file(values, &rows[at..], out)?;
-        }
-        Ok(())
-    }
-
-    /// Writes one file from the front of `rows`; returns how many rows it holds.
-    fn file(&self, values: &Struct, rows: &[u32], out: &mut Vec<FileOut>) -> Result<usize> {
+    /// Writes one file of the partition's next rows.
+    fn file(&self, values: &Struct, front: &mut Front, out: &mut Vec<FileOut>) -> Result<()> {
         let folder = self.partitioner.path(values);
         let location = self.target.table.metadata().location().trim_end_matches('/');
         let slash = if folder.is_empty() { "" } else { "/" };
@@ -317,29 +172,26 @@ impl<'a> Writer<'a> {
         // A row takes about an eighth of its memory in the file; a tenth of the target between two looks.
         let tenth = self.target.target_file_bytes / 10 / (self.target.row_bytes / 8).max(1);
         let chunk_rows = tenth.clamp(MIN_CHUNK_ROWS, MAX_CHUNK_ROWS) as usize;
-        let (mut at, mut full) = (0, false);
-        while at < rows.len() {
+        let (mut written, mut full) = (0, false);
+        let mut slice = Slice::default();
+        while front.rows_left() > 0 {
             (self.target.check_stop)()?;
-            let mut end = (at + chunk_rows).min(rows.len());
-            if full {
-                // The target is reached: the file ends with its series.
-                let series = |row: u32| self.series[row as usize];
-                match (at..end).find(|i| series(rows[*i]) != series(rows[*i - 1])) {
-                    Some(change) if change == at => break,
-                    Some(change) => end = change,
-                    None => {}
-                }
+            // The target is reached: the file ends with its series.
+            front.take(chunk_rows, full, &mut slice);
+            if slice.rows.is_empty() {
+                break;
             }
-            let batch = self.batch(&rows[at..end], &mut sums)?;
+            let batch = self.batch(&mut slice, &mut sums)?;
             writer.write(&batch).map_err(write_error(&path))?;
-            at = end;
+            written += batch.num_rows();
             let bytes = (writer.bytes_written() + writer.in_progress_size()) as u64;
-            let rest = bytes / at as u64 * (rows.len() - at) as u64;
+            let rest = bytes / written as u64 * front.rows_left() as u64;
             full = full || (bytes >= self.target.target_file_bytes && rest >= MIN_FILE_BYTES.min(self.target.target_file_bytes));
         }
         let footer = writer.finish().map_err(write_error(&path))?;
         let bytes = writer.inner_mut().close()?;
         let metadata = self.target.table.metadata();
+        let rows = written as u64;
         let written = Written {
             path: path.clone(),
             bytes,
@@ -354,33 +206,31 @@ impl<'a> Writer<'a> {
             written: WrittenFile {
                 path,
                 bytes,
-                rows: at as u64,
+                rows,
                 spec_id: metadata.default_partition_spec_id(),
                 partition: self.partitioner.texts(values),
                 key_hash: sums.key_hash,
                 column_sums: sums.columns,
             },
         });
-        Ok(at)
+        Ok(())
     }
 
-    fn batch(&self, rows: &[u32], sums: &mut Sums) -> Result<RecordBatch> {
+    fn batch(&self, slice: &mut Slice, sums: &mut Sums) -> Result<RecordBatch> {
         let state = self.target.state;
-        for row in rows {
-            let identity = self.identity_hashes[self.identities[*row as usize] as usize];
-            sums.key_hash = sums.key_hash.wrapping_add(key_hash(identity, self.rows.times[*row as usize]));
-        }
+        sums.key_hash = sums.key_hash.wrapping_add(self.key_hash(slice));
+        let times = std::mem::take(&mut slice.times);
+        let rows = &slice.rows;
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.outs.len());
+        let time: ArrayRef = Arc::new(TimestampMicrosecondArray::from(times).with_timezone("+00:00"));
         for (out, field) in self.outs.iter().zip(self.schema.fields()) {
             columns.push(match out {
                 Out::Time => {
-                    let times: Vec<i64> = rows.iter().map(|r| self.rows.times[*r as usize]).collect();
-                    let array: ArrayRef = Arc::new(TimestampMicrosecondArray::from(times).with_timezone("+00:00"));
-                    sums.add(&state.contract.time_column, column_sum(&array)?);
-                    array
+                    sums.add(&state.contract.time_column, column_sum(&time)?);
+                    time.clone()
                 }
                 Out::Key(key) => {
-                    let codes: Vec<i32> = rows.iter().map(|r| self.rows.codes[*key][*r as usize] as i32).collect();
+                    let codes = self.key_codes(*key, slice);
                     let (values, checks) = &self.key_values[*key];
                     sums.add(field.name(), codes.iter().fold(0u64, |s, c| s.wrapping_add(checks[*c as usize])));
                     match field.data_type() {
@@ -403,6 +253,36 @@ impl<'a> Writer<'a> {
             });
         }
         RecordBatch::try_new(self.schema.clone(), columns).map_err(internal)
+    }
+
+    fn key_hash(&self, slice: &Slice) -> u64 {
+        let hashes = &self.identity_hashes;
+        let mut sum = 0u64;
+        if self.rows.same_key {
+            for (code, range) in slice.series() {
+                let identity = hashes[code as usize];
+                sum = slice.times[range].iter().fold(sum, |sum, time| sum.wrapping_add(key_hash(identity, *time)));
+            }
+            return sum;
+        }
+        for (row, time) in slice.rows.iter().zip(&slice.times) {
+            sum = sum.wrapping_add(key_hash(hashes[self.identities[*row as usize] as usize], *time));
+        }
+        sum
+    }
+
+    /// Codes of a key column: known by the series where it is a part of it.
+    fn key_codes(&self, key: usize, slice: &Slice) -> Vec<i32> {
+        match &self.series_codes[key] {
+            Some(of_series) => {
+                let mut codes = Vec::with_capacity(slice.rows.len());
+                for (code, range) in slice.series() {
+                    codes.resize(range.end, of_series[code as usize] as i32);
+                }
+                codes
+            }
+            None => slice.rows.iter().map(|row| self.rows.codes[key][*row as usize] as i32).collect(),
+        }
     }
 }
 

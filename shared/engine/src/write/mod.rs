@@ -10,6 +10,7 @@ mod gather;
 mod keys;
 mod layout;
 mod order;
+mod partitions;
 mod rows;
 mod sink;
 mod slice;
@@ -20,6 +21,8 @@ pub use errors::{fatal_error, merge as merge_errors};
 pub use gather::{Gatherer, Reading, RejectedRow};
 pub(crate) use keys::internal;
 pub use keys::{KeyColumn, Tuples};
+use order::Ordered;
+pub use order::{Sorted, sort};
 pub use rows::{Column, KeyLayout, UnitRows, cell_text};
 pub use sink::{FileSink, storage_error};
 pub(crate) use slice::buckets_of;
@@ -36,6 +39,9 @@ use timelake_model::request::{Ambiguous, Mode, OnSourceConflict, RowOptions};
 use timelake_model::{AttemptId, Error, Reason, Result, TimestampUs};
 use timelake_source::Position;
 use tokio::runtime::Handle;
+
+/// Estimates are estimates: room is made for no more rows than this at first.
+const MAX_ROOM_ROWS: u64 = 1 << 25;
 
 /// One attempt at a unit.
 pub struct UnitTask<'a> {
@@ -66,11 +72,13 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
     let state = &task.reading.inventory.table;
     let plain_types = row_types(task.table, state)?;
     let mut rows = rows::UnitRows::new(state, &plain_types)?;
+    rows.reserve(task.unit.estimated_rows.min(MAX_ROOM_ROWS) as usize);
     let mut gathered = gather::gather(&task.reading, task.unit, &mut rows)?;
+    rows.seal()?;
 
-    let (order, series) = order_rows(task, &mut rows, &mut gathered)?;
-    let (chunk_rows, time) = spread::by_chunk(order.iter().map(|r| rows.times[*r as usize]), task.plan.period);
-    gathered.counts.rows_written = order.len() as u64;
+    let (ordered, series) = order_rows(task, &mut rows, &mut gathered)?;
+    let (chunk_rows, time) = spread::by_chunk(ordered.rows.iter().map(|(time, _)| *time), task.plan.period);
+    gathered.counts.rows_written = ordered.rows.len() as u64;
 
     let prefix = file_prefix(task.plan, task.unit.index, task.round, task.attempt);
     let target = layout::Target {
@@ -82,7 +90,8 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
         runtime: task.runtime,
         check_stop: task.reading.check_stop,
     };
-    let (data_files, files): (Vec<_>, Vec<_>) = layout::write(&target, rows, order)?.into_iter().map(|f| (f.data_file, f.written)).unzip();
+    let (data_files, files): (Vec<_>, Vec<_>) =
+        layout::write(&target, rows, ordered)?.into_iter().map(|f| (f.data_file, f.written)).unzip();
 
     let mut manifests = Vec::new();
     if !data_files.is_empty() {
@@ -129,9 +138,9 @@ pub fn row_types(table: &Table, state: &TableState) -> Result<Vec<DataType>> {
     state.columns.iter().map(|c| of(&c.name)).collect()
 }
 
-/// Row numbers in final order: duplicates, conflicts and keys that exist are gone, and counted. And how the rows spread
+/// Rows in final order: duplicates, conflicts and keys that exist are gone, and counted. And how the rows spread
 /// over their series.
-fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather::Gathered) -> Result<(Vec<u32>, SeriesRows)> {
+fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather::Gathered) -> Result<(Ordered, SeriesRows)> {
     let inventory = task.reading.inventory;
     let rows::UnitRows { identity, codes: key_codes, .. } = rows;
     let codes = identity.intern(key_codes).into_owned();
@@ -176,21 +185,21 @@ fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather:
     }
     drop(codes);
 
-    let mut survivors: Vec<u32> = Vec::with_capacity(sorted.rows.len());
-    // By rank.
-    let mut tallies: Vec<Tally> = Vec::with_capacity(ranks.len());
-    for (of_rank, before) in sorted.segments.windows(2).zip(taken.windows(2)) {
-        let start = survivors.len();
-        let left = sorted.rows[of_rank[0] as usize..of_rank[1] as usize].iter().map(|(_, row)| *row);
-        survivors.extend(left.filter(|row| stays.as_ref().is_none_or(|s| s[*row as usize])));
-        tallies.push(Tally { rows: before[1] - before[0], written: (survivors.len() - start) as u32 });
+    if let Some(stays) = &stays {
+        sorted.retain(stays);
     }
-    drop(sorted);
     if rows.same_key {
+        let left = sorted.segments.windows(2).zip(taken.windows(2));
+        // By rank.
+        let tallies: Vec<Tally> = left.map(|(left, taken)| Tally { rows: taken[1] - taken[0], written: left[1] - left[0] }).collect();
         let tallies: Vec<Tally> = ranks.iter().map(|rank| tallies[*rank as usize]).collect();
         let spread = spread::by_series(&rows.keys, &rows.identity, &tallies, &ranks)?;
-        return Ok((survivors, spread));
+        // Both are known by the order now.
+        (rows.times, rows.codes) = (vec![], vec![]);
+        return Ok((Ordered::new(sorted, &ranks), spread));
     }
+    let survivors: Vec<u32> = sorted.rows.iter().map(|(_, row)| *row).collect();
+    drop(sorted);
     let rows::UnitRows { series, codes: key_codes, .. } = rows;
     let codes = series.intern(key_codes).into_owned();
     let ranks = rows.series.ranks(&rows.keys);
@@ -199,7 +208,8 @@ fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather:
     survivors.iter().for_each(|row| tallies[codes[*row as usize] as usize].written += 1);
     let sorted = order::sort(&codes, &ranks, &rows.times, Some(&survivors));
     let spread = spread::by_series(&rows.keys, &rows.series, &tallies, &ranks)?;
-    Ok((sorted.rows.into_iter().map(|(_, row)| row).collect(), spread))
+    rows.times = vec![];
+    Ok((Ordered::new(sorted, &ranks), spread))
 }
 
 /// Under `--mode fail` a key that the table has stops the job.

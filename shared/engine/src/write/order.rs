@@ -21,6 +21,42 @@ pub struct Sorted {
     pub segments: Vec<u32>,
 }
 
+impl Sorted {
+    /// Keeps the rows for which `stays` (by row number) says so.
+    pub fn retain(&mut self, stays: &[bool]) {
+        let (mut kept, mut start) = (0usize, 0usize);
+        for segment in &mut self.segments[1..] {
+            let end = *segment as usize;
+            for at in start..end {
+                if stays[self.rows[at].1 as usize] {
+                    self.rows[kept] = self.rows[at];
+                    kept += 1;
+                }
+            }
+            (start, *segment) = (end, kept as u32);
+        }
+        self.rows.truncate(kept);
+    }
+}
+
+/// Rows in the order in which they are written: by series, each series by time.
+pub struct Ordered {
+    pub rows: Vec<Timed>,
+    /// Each series' code, and the position after its last row.
+    pub series: Vec<(u32, u32)>,
+}
+
+impl Ordered {
+    /// `ranks`: of each series code.
+    pub fn new(sorted: Sorted, ranks: &[u32]) -> Ordered {
+        let mut codes = vec![0u32; ranks.len()];
+        ranks.iter().enumerate().for_each(|(code, rank)| codes[*rank as usize] = code as u32);
+        let ends = sorted.segments.windows(2).zip(codes);
+        let series = ends.filter(|(of_rank, _)| of_rank[0] < of_rank[1]).map(|(of_rank, code)| (code, of_rank[1])).collect();
+        Ordered { rows: sorted.rows, series }
+    }
+}
+
 /// Sorts `rows` (all rows when `None`) by (rank of code, time, source order).
 pub fn sort(codes: &[u32], ranks: &[u32], times: &[i64], only: Option<&[u32]>) -> Sorted {
     let mut counts = vec![0u32; ranks.len() + 1];
@@ -163,5 +199,14 @@ mod tests {
         assert_eq!(s.segments, [0, 2, 5]);
         let s = sort(&codes, &[0, 1], &times, Some(&[4, 3]));
         assert_eq!(s.rows, [(5, 4), (1, 3)]);
+    }
+
+    #[test]
+    fn what_stays_keeps_its_order_and_series() {
+        let mut s = sort(&[0, 1, 0, 2, 0], &[2, 0, 1], &[5, 9, 3, 1, 6], None);
+        s.retain(&[true, true, false, false, true]);
+        assert_eq!((&s.rows[..], &s.segments[..]), (&[(9, 1), (5, 0), (6, 4)][..], &[0, 1, 1, 3][..]));
+        let ordered = Ordered::new(s, &[2, 0, 1]);
+        assert_eq!(ordered.series, [(1, 1), (0, 3)]);
     }
 }

@@ -3,8 +3,8 @@
 
 use super::keys::{KeyColumn, Tuples, internal};
 use crate::hash::cells_equal;
-use arrow::array::{Array, ArrayRef, MutableArrayData, UInt32Array, make_array};
-use arrow::buffer::BooleanBuffer;
+use arrow::array::{Array, ArrayData, ArrayRef, MutableArrayData, NullBufferBuilder, UInt32Array, make_array};
+use arrow::buffer::{BooleanBuffer, MutableBuffer};
 use arrow::compute::{concat, interleave, take};
 use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -34,13 +34,52 @@ pub enum Places {
     Listed(Vec<u64>),
 }
 
-/// A column of the table that is no key and not the time: kept in pieces, as read.
+/// A column of the table that is no key and not the time.
 pub struct Payload {
     /// Index into the table's columns.
     pub column: usize,
-    pub pieces: Vec<ArrayRef>,
+    /// Fixed-width values, while they are gathered: copied at once, so that a reader's arrays are free for the next batch.
+    growing: Option<Growing>,
+    /// Other values in pieces, as read. After gathering, all.
+    pieces: Vec<ArrayRef>,
     /// Row of the unit at which each piece starts.
     starts: Vec<u32>,
+    /// Rows to make room for.
+    room: usize,
+}
+
+/// Values of one fixed width.
+struct Growing {
+    data_type: DataType,
+    width: usize,
+    bytes: MutableBuffer,
+    nulls: NullBufferBuilder,
+    rows: usize,
+}
+
+impl Growing {
+    fn push(&mut self, array: &ArrayRef) -> Result<()> {
+        let data = array.to_data();
+        let bytes = match data.buffers() {
+            [values] if *data.data_type() == self.data_type => {
+                values.get(data.offset() * self.width..(data.offset() + data.len()) * self.width)
+            }
+            _ => None,
+        };
+        let bytes = bytes.ok_or_else(|| Error::internal(format!("a piece of {} among {}", data.data_type(), self.data_type)))?;
+        self.bytes.extend_from_slice(bytes);
+        match array.nulls() {
+            Some(nulls) => self.nulls.append_buffer(nulls),
+            None => self.nulls.append_n_non_nulls(array.len()),
+        }
+        self.rows += array.len();
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<ArrayRef> {
+        let data = ArrayData::builder(self.data_type).len(self.rows).add_buffer(self.bytes.into()).nulls(self.nulls.finish());
+        Ok(make_array(data.build().map_err(internal)?))
+    }
 }
 
 /// Pieces below this are copied to their exact size (a reader's arrays have room for a whole batch) and joined
@@ -49,11 +88,22 @@ const SMALL_PIECE_ROWS: usize = 1 << 15;
 
 impl Payload {
     fn new(column: usize) -> Self {
-        Payload { column, pieces: vec![], starts: vec![] }
+        Payload { column, growing: None, pieces: vec![], starts: vec![], room: 0 }
     }
 
     /// Appends rows; `start` is the unit's number of rows before them.
     pub fn push(&mut self, array: ArrayRef, start: usize) -> Result<()> {
+        if let Some(width) = array.data_type().primitive_width() {
+            let room = self.room.max(array.len());
+            let growing = self.growing.get_or_insert_with(|| Growing {
+                data_type: array.data_type().clone(),
+                width,
+                bytes: MutableBuffer::with_capacity(room * width),
+                nulls: NullBufferBuilder::new(room),
+                rows: 0,
+            });
+            return growing.push(&array);
+        }
         let small = array.len() < SMALL_PIECE_ROWS;
         self.pieces.push(if small { copied(&array) } else { array });
         self.starts.push(start as u32);
@@ -68,6 +118,19 @@ impl Payload {
             self.starts.pop();
         }
         Ok(())
+    }
+
+    /// All rows are there.
+    fn seal(&mut self) -> Result<()> {
+        if let Some(growing) = self.growing.take() {
+            (self.pieces, self.starts) = (vec![growing.finish()?], vec![0]);
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        let growing = self.growing.as_ref().map_or(0, |growing| growing.bytes.len() + growing.rows / 8);
+        growing + self.pieces.iter().map(|piece| piece.get_array_memory_size()).sum::<usize>()
     }
 
     fn cell(&self, row: u32) -> (&ArrayRef, usize) {
@@ -85,13 +148,13 @@ pub enum Column {
 }
 
 impl Column {
-    pub fn new(payload: Payload) -> Result<Column> {
+    pub fn new(mut payload: Payload) -> Result<Column> {
+        payload.seal()?;
         let Payload { mut pieces, starts, .. } = payload;
-        let fixed_width = pieces.first().is_some_and(|piece| piece.data_type().is_primitive() || *piece.data_type() == DataType::Boolean);
         if pieces.len() == 1 {
             return Ok(Column::Whole(pieces.remove(0)));
         }
-        if !fixed_width {
+        if pieces.first().is_none_or(|piece| *piece.data_type() != DataType::Boolean) {
             return Ok(Column::Pieces { pieces, starts });
         }
         let all: Vec<&dyn Array> = pieces.iter().map(|a| a.as_ref()).collect();
@@ -216,9 +279,21 @@ impl UnitRows {
         })
     }
 
-    /// Series code of each row (the identity's where they are the same).
-    pub fn series_codes(&self) -> std::borrow::Cow<'_, [u32]> {
-        if self.same_key { self.identity.lookup(&self.codes) } else { self.series.lookup(&self.codes) }
+    /// The tuples that rows are ordered by: the series key.
+    pub fn ordering(&self) -> &Tuples {
+        if self.same_key { &self.identity } else { &self.series }
+    }
+
+    /// Makes room for as many rows, before any is gathered.
+    pub fn reserve(&mut self, rows: usize) {
+        self.times.reserve_exact(rows);
+        self.codes.iter_mut().for_each(|codes| codes.reserve_exact(rows));
+        self.payload.iter_mut().for_each(|payload| payload.room = rows);
+    }
+
+    /// To be called when all rows are gathered, before cells are looked at.
+    pub fn seal(&mut self) -> Result<()> {
+        self.payload.iter_mut().try_for_each(Payload::seal)
     }
 
     pub fn len(&self) -> usize {
@@ -231,7 +306,7 @@ impl UnitRows {
     /// Memory of the rows.
     pub fn bytes(&self) -> usize {
         let per_row = 8 + 4 * self.codes.len() + if self.lists_places { 8 } else { 0 };
-        let payload: usize = self.payload.iter().flat_map(|p| &p.pieces).map(|piece| piece.get_array_memory_size()).sum();
+        let payload: usize = self.payload.iter().map(Payload::bytes).sum();
         let keys: usize = self.keys.iter().map(KeyColumn::bytes).sum();
         self.times.len() * per_row + payload + keys
     }
@@ -330,18 +405,25 @@ mod tests {
     #[test]
     fn many_small_pieces_take_the_memory_of_their_rows() {
         use arrow::array::Int64Array;
-        let mut payload = Payload::new(0);
+        let (mut texts, mut numbers) = (Payload::new(0), Payload::new(1));
         for row in 0..20_000i64 {
             let mut builder = Int64Array::builder(1 << 16);
-            builder.append_value(row);
-            payload.push(std::sync::Arc::new(builder.finish()), row as usize).unwrap();
+            builder.append_option((row % 7 > 0).then_some(row));
+            numbers.push(std::sync::Arc::new(builder.finish()), row as usize).unwrap();
+            let mut builder = arrow::array::StringBuilder::with_capacity(1 << 16, 1 << 16);
+            builder.append_value(row.to_string());
+            texts.push(std::sync::Arc::new(builder.finish()), row as usize).unwrap();
         }
-        let bytes: usize = payload.pieces.iter().map(|p| p.get_array_memory_size()).sum();
-        assert!(bytes < 20_000 * 8 * 2 + 10_000, "{bytes} bytes for 20,000 numbers");
-        for row in [0u32, 1, 9_999, 19_999] {
-            let (piece, at) = payload.cell(row);
-            assert_eq!(cell_text(piece, at).unwrap(), row.to_string());
+        for payload in [&mut texts, &mut numbers] {
+            assert!(payload.bytes() < 20_000 * 10 * 2 + 10_000, "{} bytes for 20,000 cells", payload.bytes());
+            payload.seal().unwrap();
+            for row in [1u32, 9_999, 19_999] {
+                let (piece, at) = payload.cell(row);
+                assert_eq!(cell_text(piece, at).unwrap(), row.to_string());
+            }
         }
+        let (piece, at) = numbers.cell(14);
+        assert!(piece.is_null(at));
     }
 
     #[test]
