@@ -3,6 +3,7 @@
 //! A table of another tool needs nothing but a contract; creating one only picks good defaults. Creating also commits
 //! the one empty append `main` starts with, so that no branch ever begins without a parent.
 
+use crate::layouts;
 use crate::ports::{Clock, CommitOutcome, TableCatalog};
 use crate::tries::{Tries, new_snapshot_id};
 use iceberg::spec::{FormatVersion, Schema, SortOrder, TableMetadataBuilder, Transform, UnboundPartitionSpec};
@@ -13,6 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use timelake_model::contract::{DEFAULT_LATENESS, DEFAULT_UNDO, RETENTION};
 use timelake_model::ids::LOCK_PREFIX;
 use timelake_model::inventory::PartitionField;
+use timelake_model::layout::{self, LAYOUT};
 use timelake_model::{Column, ColumnType, Error, Reason, Result, TableContract, TimestampUs};
 use timelake_table::commits::{Commit, refs};
 use timelake_table::partition::{fields, parse_partition};
@@ -38,6 +40,8 @@ pub struct CreateTable {
     pub retention: Option<String>,
     pub lateness: Option<String>,
     pub undo: Option<String>,
+    /// The property's JSON.
+    pub layout: Option<String>,
 }
 
 /// What `table contract` changes; what is `None` stays as it is.
@@ -50,6 +54,8 @@ pub struct ContractChange {
     pub retention: Option<Option<String>>,
     pub lateness: Option<String>,
     pub undo: Option<String>,
+    /// The property's JSON; empty = all rows in the table's spec.
+    pub layout: Option<String>,
 }
 
 /// A table as `table show` prints it.
@@ -168,6 +174,7 @@ fn new_table(request: &CreateTable) -> Result<NewTable> {
         retention: request.retention.clone(),
         lateness: request.lateness.clone().unwrap_or_else(|| DEFAULT_LATENESS.into()),
         undo: request.undo.clone().unwrap_or_else(|| DEFAULT_UNDO.into()),
+        layout: request.layout.as_deref().map(layout::parse).transpose()?.unwrap_or_default(),
     };
     let required: Vec<String> =
         [&contract.time_column].into_iter().chain(&contract.series_key).chain(contract.dedup_key.iter().flatten()).cloned().collect();
@@ -179,6 +186,7 @@ fn new_table(request: &CreateTable) -> Result<NewTable> {
         None => format!("day({})", contract.time_column),
     };
     let partition = parse_partition(&partition, &schema)?;
+    layouts::check(&contract, &schema, &partition)?;
     let mut properties: HashMap<String, String> = contract.to_properties().into_iter().collect();
     properties.insert("write.parquet.compression-codec".into(), "zstd".into());
     let order = sort_order(&schema, &contract)?;
@@ -316,6 +324,7 @@ fn contract_commit(table: &Table, name: &str, change: &ContractChange) -> Result
     let schema = metadata.current_schema();
     wanted.check(&columns(schema)?)?;
     refuse_commas(&wanted)?;
+    layouts::check(&wanted, schema, &metadata.default_partition_spec().as_ref().clone().into_unbound())?;
 
     let mut updates = Vec::new();
     let properties: HashMap<String, String> =
@@ -323,8 +332,11 @@ fn contract_commit(table: &Table, name: &str, change: &ContractChange) -> Result
     if !properties.is_empty() {
         updates.push(TableUpdate::SetProperties { updates: properties });
     }
-    if wanted.retention.is_none() && metadata.properties().contains_key(RETENTION) {
-        updates.push(TableUpdate::RemoveProperties { removals: vec![RETENTION.into()] });
+    let gone = [(wanted.retention.is_none(), RETENTION), (wanted.layout.is_empty(), LAYOUT)];
+    let removals: Vec<String> =
+        gone.iter().filter(|(gone, name)| *gone && metadata.properties().contains_key(*name)).map(|(_, name)| name.to_string()).collect();
+    if !removals.is_empty() {
+        updates.push(TableUpdate::RemoveProperties { removals });
     }
     if metadata.default_sort_order().is_unsorted() {
         updates.push(TableUpdate::AddSortOrder { sort_order: sort_order(schema, &wanted)? });
@@ -373,6 +385,10 @@ fn changed_contract(current: Option<TableContract>, name: &str, change: &Contrac
         },
         lateness: kept(&change.lateness, |c| c.lateness.clone(), DEFAULT_LATENESS),
         undo: kept(&change.undo, |c| c.undo.clone(), DEFAULT_UNDO),
+        layout: match &change.layout {
+            Some(text) => layout::parse(text)?,
+            None => current.as_ref().map(|c| c.layout.clone()).unwrap_or_default(),
+        },
         time_column,
         series_key,
     })

@@ -42,9 +42,11 @@ fn table(time: &str, bucketed: bool) -> TableState {
             retention: None,
             lateness: "PT1H".into(),
             undo: "P14D".into(),
+            layout: vec![],
         },
         partition,
         target_file_bytes: 512 << 20,
+        layouts: vec![],
         existing: vec![],
     }
 }

@@ -190,7 +190,7 @@ fn classes(state: &TableState, rows: &UnitRows) -> Result<(Vec<Class>, Vec<u32>)
         rows.key_columns.iter().position(|k| Some(*k) == column)
     };
     let Some(slice) = state.slice_column().and_then(key_of) else { return Ok((vec![], vec![])) };
-    let bucket = state.bucket_partition().and_then(|(name, modulus)| key_of(&name).map(|key| (key, modulus)));
+    let bucket = state.bucket_partition(None).and_then(|(name, modulus)| key_of(&name).map(|key| (key, modulus)));
     let values = rows.keys[slice].values()?;
     let texts = (0..values.len()).map(|i| cell_text(&values, i)).collect::<Result<Vec<_>>>()?;
     let buckets = match bucket {

@@ -73,12 +73,16 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
     });
     gathered.counts.rows_written = order.len() as u64;
 
+    let (spec_id, target_file_bytes) = state.files_of(task.unit.layout);
+    let spec =
+        metadata.partition_spec_by_id(spec_id).ok_or_else(|| Error::internal(format!("the table has no partition spec {spec_id}")))?;
     let prefix = file_prefix(task.plan, task.unit.index, task.round, task.attempt);
     let target = layout::Target {
         table: task.table,
         state,
         row_bytes: task.plan.row_bytes,
-        target_file_bytes: task.plan.target_file_bytes,
+        target_file_bytes,
+        spec,
         file_prefix: &prefix,
         runtime: task.runtime,
         check_stop: task.reading.check_stop,
@@ -88,7 +92,6 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
     let mut manifests = Vec::new();
     if !data_files.is_empty() {
         let path = format!("{}/metadata/{prefix}.avro", metadata.location().trim_end_matches('/'));
-        let spec = metadata.default_partition_spec();
         let schema = metadata.current_schema().clone();
         manifests.push(task.runtime.block_on(timelake_table::write_manifest(task.table.file_io(), schema, spec, path, data_files))?);
     }
