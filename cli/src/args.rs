@@ -1,11 +1,14 @@
 //! The words of the command line, as clap reads them. Takes what was typed; gives these structs.
 //! No default that depends on the machine and no rule between options lives here: see [`crate::resolve`].
 
-use crate::choices::choice;
-use clap::{ArgAction, Args, Parser, Subcommand};
+use crate::choices::{choice, shell};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
 use std::path::PathBuf;
 use timelake_model::request::{Ambiguous, Mode, Nonexistent, OnBadRow, OnOutOfRange, OnSourceConflict, TimeUnit};
 
+/// `0.1.0 (3f9a1c5be07d)`: the build script finds the commit.
+pub const VERSION: &str = env!("TIMELAKE_VERSION");
 pub const DEFAULT_LAKE: &str = "./lake";
 pub const LAKE_VARIABLE: &str = "TIMELAKE_LAKE";
 /// Verbs that stand where TABLE stands otherwise.
@@ -60,9 +63,20 @@ Examples:
   timelake table contract iot.sensor --time-column ts --series-key device_id
   timelake table contract iot.sensor --retention P5Y";
 
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  timelake completions bash > ~/.local/share/bash-completion/completions/timelake
+  timelake completions zsh > ~/.zfunc/_timelake     (a folder of $fpath)
+  timelake completions fish > ~/.config/fish/completions/timelake.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  timelake man backfill | man -l -
+  timelake man --dir ~/.local/share/man/man1";
+
 /// Loads months of time-series history into a live Apache Iceberg table with one command.
 #[derive(Debug, Parser)]
-#[command(name = "timelake", version, subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(name = "timelake", version = VERSION, subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
 #[command(after_help = format!("{ROOT_EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Cli {
     #[command(flatten)]
@@ -88,6 +102,22 @@ pub enum Command {
     Table {
         #[command(subcommand)]
         verb: TableVerb,
+    },
+    /// Prints a shell's completions of this command
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        #[arg(value_name = "SHELL", value_parser = shell())]
+        shell: Shell,
+    },
+    /// Prints the manual page of a command
+    #[command(after_help = MAN_EXAMPLES)]
+    Man {
+        /// Words of the command, for example `backfill report` [default: timelake itself]
+        #[arg(value_name = "COMMAND", conflicts_with = "dir")]
+        command: Vec<String>,
+        /// Write the pages of all commands into this folder instead
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        dir: Option<PathBuf>,
     },
 }
 
@@ -136,7 +166,13 @@ pub enum JobVerb {
     /// Gives a job up: its branch and staged snapshots go, the table stays as it is
     Cancel(JobArg),
     /// Prints everything that is known about a job (--json: the run manifest)
-    Report(JobArg),
+    Report {
+        #[command(flatten)]
+        job: JobArg,
+        /// Write it as one page for a browser into this file instead (- is stdout)
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
     /// Checks what is staged, publishes nothing
     Validate {
         #[command(flatten)]
@@ -189,7 +225,7 @@ pub struct LoadArgs {
     pub table: Option<String>,
 
     /// Files, folders or globs, in this order (may be repeated)
-    #[arg(long, value_name = "PATH", num_args = 1.., help_heading = "Source")]
+    #[arg(long, value_name = "PATH", num_args = 1.., value_hint = ValueHint::AnyPath, help_heading = "Source")]
     pub from: Vec<String>,
     /// What the files are; found by name and content when not given
     #[arg(long, value_name = "FORMAT", value_parser = ["parquet", "csv"], help_heading = "Source")]
@@ -229,9 +265,9 @@ pub struct LoadArgs {
     /// Physical line of the header, 1 is the first [default: the first line that is not blank]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Text files")]
     pub header_line: Option<u64>,
-    /// Lines to pass over after the header
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Text files")]
-    pub skip_after_header: u64,
+    /// Lines to pass over after the header [default: 0]
+    #[arg(long, value_name = "N", help_heading = "Text files")]
+    pub skip_after_header: Option<u64>,
     /// Names of the columns, comma separated, for files without a header
     #[arg(long, value_name = "NAMES", conflicts_with_all = ["header_line", "skip_after_header"], help_heading = "Text files")]
     pub columns: Vec<String>,
@@ -245,12 +281,12 @@ pub struct LoadArgs {
     /// Pattern of times that are text (strftime, for example '%d.%m.%Y %H:%M'), or `excel` for serial days
     #[arg(long, value_name = "PATTERN", help_heading = "Times")]
     pub ts_format: Option<String>,
-    /// Local times that happen twice when the clock goes back (infer: by the order of each series, where it shows)
-    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<Ambiguous>(&["error", "infer", "earlier", "later"]), help_heading = "Times")]
-    pub ambiguous: Ambiguous,
-    /// Local times that the clock skips (shift: forward by the gap)
-    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<Nonexistent>(&["error", "skip", "shift"]), help_heading = "Times")]
-    pub nonexistent: Nonexistent,
+    /// Local times that happen twice when the clock goes back (infer: by the order of each series, where it shows) [default: error]
+    #[arg(long, value_name = "POLICY", value_parser = choice::<Ambiguous>(&["error", "infer", "earlier", "later"]), help_heading = "Times")]
+    pub ambiguous: Option<Ambiguous>,
+    /// Local times that the clock skips (shift: forward by the gap) [default: error]
+    #[arg(long, value_name = "POLICY", value_parser = choice::<Nonexistent>(&["error", "skip", "shift"]), help_heading = "Times")]
+    pub nonexistent: Option<Nonexistent>,
     /// First time to load; earlier rows are counted as outside range
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Times")]
     pub start: Option<String>,
@@ -263,27 +299,27 @@ pub struct LoadArgs {
     /// First unbelievable time [default: a day after the job was made]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = "Times")]
     pub max_ts: Option<String>,
-    /// Rows with unbelievable times
-    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<OnOutOfRange>(&["error", "skip"]), help_heading = "Times")]
-    pub on_out_of_range: OnOutOfRange,
+    /// Rows with unbelievable times [default: error]
+    #[arg(long, value_name = "POLICY", value_parser = choice::<OnOutOfRange>(&["error", "skip"]), help_heading = "Times")]
+    pub on_out_of_range: Option<OnOutOfRange>,
 
-    /// Rows with a value that does not fit (quarantine: left out and listed in jobs/JOB/rejected.ndjson)
-    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<OnBadRow>(&["error", "skip", "quarantine"]), help_heading = "Rows")]
-    pub on_bad_row: OnBadRow,
+    /// Rows with a value that does not fit (quarantine: left out and listed in jobs/JOB/rejected.ndjson) [default: error]
+    #[arg(long, value_name = "POLICY", value_parser = choice::<OnBadRow>(&["error", "skip", "quarantine"]), help_heading = "Rows")]
+    pub on_bad_row: Option<OnBadRow>,
     /// Most rows that --on-bad-row may leave out
     #[arg(long, value_name = "N", help_heading = "Rows")]
     pub max_bad_rows: Option<u64>,
-    /// One key with different values inside the source (newest: by --version-column)
-    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = choice::<OnSourceConflict>(&["error", "first", "last", "newest"]), help_heading = "Rows")]
-    pub on_source_conflict: OnSourceConflict,
+    /// One key with different values inside the source (newest: by --version-column) [default: error]
+    #[arg(long, value_name = "POLICY", value_parser = choice::<OnSourceConflict>(&["error", "first", "last", "newest"]), help_heading = "Rows")]
+    pub on_source_conflict: Option<OnSourceConflict>,
     /// The column whose larger value is the newer row
     #[arg(long, value_name = "COL", help_heading = "Rows")]
     pub version_column: Option<String>,
 
     /// When a key exists in the table already (merge: the existing row stays, whole; fail: load nothing; append: do not
-    /// look, for tables whose rows have no identity)
-    #[arg(long, value_name = "MODE", default_value = "merge", value_parser = choice::<Mode>(&["merge", "append", "fail"]), help_heading = "Table")]
-    pub mode: Mode,
+    /// look, for tables whose rows have no identity) [default: merge]
+    #[arg(long, value_name = "MODE", value_parser = choice::<Mode>(&["merge", "append", "fail"]), help_heading = "Table")]
+    pub mode: Option<Mode>,
     /// Append although rows have an identity: rows that exist are there twice then
     #[arg(long, help_heading = "Table")]
     pub allow_duplicates: bool,
@@ -297,6 +333,12 @@ pub struct LoadArgs {
     #[arg(long, help_heading = "Table")]
     pub clip_retention: bool,
 
+    /// Take the request from this file (- is stdin), as --save-request wrote it; options beside it override what it says
+    #[arg(long, value_name = "FILE", help_heading = "Run")]
+    pub request: Option<PathBuf>,
+    /// Write the request to this file (- is stdout) and load nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["again", "new"], help_heading = "Run")]
+    pub save_request: Option<PathBuf>,
     /// Stop after validation; `backfill publish JOB` publishes
     #[arg(long, help_heading = "Run")]
     pub stage_only: bool,
@@ -321,9 +363,9 @@ pub struct LoadArgs {
     /// Threads that write [default: all cores]
     #[arg(long, value_name = "N", help_heading = "Run")]
     pub threads: Option<usize>,
-    /// Memory of this process, for example 512MiB or 2GB
-    #[arg(long, value_name = "SIZE", default_value = "1GB", help_heading = "Run")]
-    pub memory: String,
+    /// Memory of this process, for example 512MiB or 2GB [default: 1GB]
+    #[arg(long, value_name = "SIZE", help_heading = "Run")]
+    pub memory: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

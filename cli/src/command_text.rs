@@ -133,7 +133,7 @@ fn word<T: Serialize>(value: &T) -> Option<String> {
 mod tests {
     use super::*;
     use crate::args::{Cli, Command};
-    use crate::resolve::backfill_request;
+    use crate::load::backfill_request;
     use clap::Parser;
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
             let request = |words: Vec<String>| {
                 let all = ["timelake".to_string(), "backfill".into()].into_iter().chain(words);
                 let Command::Backfill(args) = Cli::try_parse_from(all).unwrap().command else { panic!() };
-                backfill_request(&args.load, 1).unwrap().0
+                backfill_request(&args.load, None, 1).unwrap().0
             };
             let first = request(typed.split_whitespace().map(String::from).collect());
             assert_eq!(request(words(&first)), first, "{typed}");

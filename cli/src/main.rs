@@ -6,11 +6,16 @@ mod command_text;
 mod error_text;
 #[cfg(feature = "failpoints")]
 mod failpoints;
+mod html;
 mod job_text;
 mod lake_text;
+mod load;
+mod manual;
 mod output;
+mod output_file;
 mod progress;
 mod report;
+mod request_file;
 mod resolve;
 mod run;
 mod signals;

@@ -143,6 +143,12 @@ impl Fields {
         self.0.push((name.into(), value.into()));
         self
     }
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
     pub fn append(&mut self, other: Fields) {
         self.0.extend(other.0);
     }

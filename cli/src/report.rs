@@ -64,18 +64,7 @@ pub fn full(m: &RunManifest, record: &JobRecord, layout: Layout, again: &Again) 
     let mut out = head(m, layout);
     let mut fields = Fields::default();
     fields.add("command", command_text::command(&record.request, &again.lake, "read amplification".len(), layout));
-    fields.append(overview(m, 0));
-    fields
-        .add("as of", format!("{} UTC", instant(m.as_of)))
-        .add(
-            "plan",
-            format!("{}, at most {} rows each, hash {}", counted(m.plan.units, "unit"), number(m.plan.unit_rows_limit), m.plan.hash),
-        )
-        .add("base snapshot", m.plan.base_snapshot.map_or("-".into(), |id| id.to_string()))
-        .add("key hash", m.key_hash.clone());
-    if let Some(bytes) = m.peak_memory_bytes {
-        fields.add("peak memory", size(bytes));
-    }
+    fields.append(all_fields(m));
     out.push_str(&fields.render(2, layout));
     out.push('\n');
     if let Some(error) = standing_error(m, layout) {
@@ -100,6 +89,23 @@ pub fn full(m: &RunManifest, record: &JobRecord, layout: Layout, again: &Again) 
         out.push_str(&next_lines(&next(m.state, &m.job, m.error.as_ref(), again), layout));
     }
     out
+}
+
+/// The overview, and what only a report needs.
+pub fn all_fields(m: &RunManifest) -> Fields {
+    let mut fields = overview(m, 0);
+    fields
+        .add("as of", format!("{} UTC", instant(m.as_of)))
+        .add(
+            "plan",
+            format!("{}, at most {} rows each, hash {}", counted(m.plan.units, "unit"), number(m.plan.unit_rows_limit), m.plan.hash),
+        )
+        .add("base snapshot", m.plan.base_snapshot.map_or("-".into(), |id| id.to_string()))
+        .add("key hash", m.key_hash.clone());
+    if let Some(bytes) = m.peak_memory_bytes {
+        fields.add("peak memory", size(bytes));
+    }
+    fields
 }
 
 fn head(m: &RunManifest, layout: Layout) -> String {
@@ -175,20 +181,27 @@ fn overview(m: &RunManifest, rows_of_run: u64) -> Fields {
 }
 
 /// No reader sees its rows.
-fn is_unpublished(state: State) -> bool {
+pub fn is_unpublished(state: State) -> bool {
     !state.is_published() && state != State::RolledBack
 }
 
-/// The first conservation equation as a sum: what became of each row, and below the line all that were read.
-fn rows(m: &RunManifest, layout: Layout) -> String {
+/// A line of the first conservation equation.
+pub struct RowLine {
+    pub name: &'static str,
+    pub rows: u64,
+    pub note: String,
+}
+
+/// What became of each row: the lines add up to the rows that were read.
+pub fn row_lines(m: &RunManifest) -> Vec<RowLine> {
     let counts = &m.counts;
+    let part = |n: u64, words: &str| if n > 0 { format!("{} {words}", number(n)) } else { String::new() };
     let written = match counts.rows_written {
         n if n > 0 && is_unpublished(m.state) => "not published".to_string(),
-        _ => String::new(),
+        _ => part(counts.rows_replacing, "replace an existing row"),
     };
-    let part = |n: u64, words: &str| if n > 0 { format!("{} {words}", number(n)) } else { String::new() };
     let lines = [
-        ("written", counts.rows_written, if written.is_empty() { part(counts.rows_replacing, "replace an existing row") } else { written }),
+        ("written", counts.rows_written, written),
         ("kept existing", counts.kept_existing, part(counts.kept_existing_different, "had other values and were not taken")),
         ("duplicates collapsed", counts.duplicates_collapsed, String::new()),
         ("conflicts in the source", counts.in_source_conflicts, String::new()),
@@ -196,12 +209,19 @@ fn rows(m: &RunManifest, layout: Layout) -> String {
         ("outside range", counts.outside_range, String::new()),
         ("outside retention", counts.outside_retention, String::new()),
         ("chunk skipped", counts.skipped_chunk, String::new()),
-    ]
-    .into_iter()
-    // No option of today skips chunks; the line would only ask for an explanation.
-    .filter(|(name, n, _)| *n > 0 || *name != "chunk skipped")
-    .collect::<Vec<_>>();
-    let mut out = sum("rows", "read", counts.rows_read, &lines, layout);
+    ];
+    lines
+        .into_iter()
+        // Only --only-missing skips chunks; else the line would only ask for an explanation.
+        .filter(|(name, n, _)| *n > 0 || *name != "chunk skipped")
+        .map(|(name, rows, note)| RowLine { name, rows, note })
+        .collect()
+}
+
+/// The lines as a sum, and below all that were read.
+fn rows(m: &RunManifest, layout: Layout) -> String {
+    let counts = &m.counts;
+    let mut out = sum("rows", "read", counts.rows_read, &row_lines(m), layout);
     if counts.accounted() != counts.rows_read {
         out.push_str(&format!("  {} the lines add up to {}\n", layout.paint("do not agree:", Paint::Bad), number(counts.accounted())));
     }
@@ -213,21 +233,22 @@ fn removed_files(counts: &Counts, layout: Layout) -> String {
     if counts.rows_removed_files == 0 {
         return String::new();
     }
+    let line = |name, rows| RowLine { name, rows, note: String::new() };
     let lines = [
-        ("carried over", counts.carried, String::new()),
-        ("replaced", counts.replaced, String::new()),
-        ("deleted", counts.deleted, String::new()),
-        ("deleted before", counts.already_deleted, String::new()),
+        line("carried over", counts.carried),
+        line("replaced", counts.replaced),
+        line("deleted", counts.deleted),
+        line("deleted before", counts.already_deleted),
     ];
     format!("\n{}", sum("rows of removed files", "in removed files", counts.rows_removed_files, &lines, layout))
 }
 
-fn sum(title: &str, total_name: &str, total: u64, lines: &[(&str, u64, String)], layout: Layout) -> String {
-    let names = lines.iter().map(|(name, ..)| *name).chain([total_name]).map(str::len).max().unwrap_or(0);
-    let digits = lines.iter().map(|(_, n, _)| *n).chain([total]).map(|n| number(n).len()).max().unwrap_or(0);
+fn sum(title: &str, total_name: &str, total: u64, lines: &[RowLine], layout: Layout) -> String {
+    let names = lines.iter().map(|line| line.name).chain([total_name]).map(str::len).max().unwrap_or(0);
+    let digits = lines.iter().map(|line| line.rows).chain([total]).map(|n| number(n).len()).max().unwrap_or(0);
     let mut out = format!("  {}\n", layout.paint(title, Paint::Strong));
-    for (name, n, note) in lines {
-        let line = format!("    {}  {}  {note}", padded(name, names, Align::Left), padded(&number(*n), digits, Align::Right));
+    for RowLine { name, rows, note } in lines {
+        let line = format!("    {}  {}  {note}", padded(name, names, Align::Left), padded(&number(*rows), digits, Align::Right));
         out.push_str(line.trim_end());
         out.push('\n');
     }
@@ -236,7 +257,8 @@ fn sum(title: &str, total_name: &str, total: u64, lines: &[(&str, u64, String)],
     out
 }
 
-fn cells(counts: &Counts, layout: Layout) -> String {
+/// What happened to single cells, no rows.
+pub fn cell_fields(counts: &Counts) -> Fields {
     let mut fields = Fields::default();
     for (name, n) in [
         ("times cut to microseconds", counts.precision_truncated),
@@ -250,7 +272,11 @@ fn cells(counts: &Counts, layout: Layout) -> String {
     for (column, n) in &counts.nulled {
         fields.add(&format!("NULL in {column} instead of a value"), number(*n));
     }
-    let text = fields.render(4, layout);
+    fields
+}
+
+fn cells(counts: &Counts, layout: Layout) -> String {
+    let text = cell_fields(counts).render(4, layout);
     if text.is_empty() { text } else { format!("\n  cells\n{text}") }
 }
 

@@ -1,17 +1,16 @@
-//! From what was typed to a [`BackfillRequest`]: rules between options, sizes, defaults of the machine.
-//! Takes the clap structs; gives the model's request or an `invalid_option` error that names the option.
+//! From what was typed to what the lake takes: names, sizes, defaults of the machine. Takes the clap structs; gives the
+//! lake's options or an `invalid_option` error that names the option. Loads are resolved in [`crate::load`].
 //! Opens nothing: what needs the table or the source is checked by the engine.
 
-use crate::args::{ContractArgs, CreateArgs, JOB_VERBS, LoadArgs, WorkerArgs};
-use crate::choices::nearest;
+use crate::args::{ContractArgs, CreateArgs, JOB_VERBS, WorkerArgs};
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 use timelake_engine::tables::{ContractChange, CreateTable};
-use timelake_local::{BackfillOptions, GcOptions, WorkerOptions};
-use timelake_model::request::{OnBadRow, OnSourceConflict, RowOptions, RunOptions, TextOptions};
+use timelake_local::{GcOptions, WorkerOptions};
+use timelake_model::similar::nearest;
 use timelake_model::time::IsoDuration;
-use timelake_model::{BackfillRequest, Error, Reason, Result, TimestampUs};
+use timelake_model::{Error, Reason, Result};
 
 /// More threads than this help nobody and cost a unit's memory each.
 pub const MAX_THREADS: usize = 1024;
@@ -30,7 +29,7 @@ pub fn table_name(text: &str) -> Result<String> {
             p.value = Some(text.into());
         })
     };
-    Err(match nearest(text, &JOB_VERBS) {
+    Err(match nearest(text, JOB_VERBS) {
         Some(verb) => error(format!("there is no command `backfill {text}`, and a table's name holds a dot"))
             .hint(format!("did you mean `timelake backfill {verb}`?")),
         None => error(format!("{text} is not a table name: it has no namespace"))
@@ -54,7 +53,7 @@ pub fn misspelt_verb(words: &[String]) -> Option<Error> {
     let at = words.iter().position(|word| word == "backfill")?;
     let word = words.get(at + 1).filter(|word| !word.starts_with('-') && !JOB_VERBS.contains(&word.as_str()))?;
     let error = table_name(word).err()?;
-    nearest(word, &JOB_VERBS).map(|_| error)
+    nearest(word, JOB_VERBS).map(|_| error)
 }
 
 /// `timelake help`, `timelake backfill help list`: the same as `--help` of the words without it.
@@ -84,77 +83,7 @@ pub fn lake_folder(lake: &Path) -> Result<&Path> {
     }
 }
 
-pub fn backfill_request(load: &LoadArgs, available_threads: usize) -> Result<(BackfillRequest, BackfillOptions)> {
-    let Some(table) = &load.table else {
-        return Err(option_error("TABLE", None, "no table is named".into())
-            .hint("write the table first: timelake backfill TABLE --from PATH... (words after --from are all sources)"));
-    };
-    let table = table_name(table)?;
-    if load.from.is_empty() {
-        return Err(option_error("--from", None, "no source is named".into()).hint("name files, folders or globs: --from PATH..."));
-    }
-    if let Some(empty) = load.from.iter().find(|from| from.trim().is_empty()) {
-        return Err(option_error("--from", Some(empty), "a source is empty".into()).hint("is a variable of the shell not set?"));
-    }
-    let map: Vec<String> = load.map.iter().flat_map(|text| split_unescaped(text, ',')).filter(|pair| !pair.trim().is_empty()).collect();
-    for (option, example, pairs) in [("--map", "ts=time", &map), ("--set", "site=hamburg", &load.set)] {
-        for pair in pairs {
-            if split_unescaped(pair, '=').len() < 2 || pair.trim_start().starts_with('=') {
-                return Err(option_error(option, Some(pair), format!("{option} {pair} has no name before an equals sign"))
-                    .hint(format!("write {option} {example}")));
-            }
-        }
-    }
-    check_bounds(load)?;
-    if load.on_source_conflict == OnSourceConflict::Newest && load.version_column.is_none() {
-        return Err(option_error("--on-source-conflict", Some("newest"), "newest needs a column that says which row is newer".into())
-            .hint("name it: --version-column COL"));
-    }
-    if load.version_column.is_some() && load.on_source_conflict != OnSourceConflict::Newest {
-        return Err(option_error("--version-column", load.version_column.as_deref(), "--version-column has no effect here".into())
-            .hint("it goes with --on-source-conflict newest"));
-    }
-    let threads = threads(load.threads, available_threads)?;
-    let rows = RowOptions {
-        from: load.from.clone(),
-        format: load.format.clone(),
-        map,
-        set: load.set.clone(),
-        hive: load.hive,
-        tz: load.tz.clone(),
-        ts_unit: load.ts_unit,
-        ts_format: load.ts_format.clone(),
-        ambiguous: load.ambiguous,
-        nonexistent: load.nonexistent,
-        start: load.start.clone(),
-        end: load.end.clone(),
-        min_ts: load.min_ts.clone(),
-        max_ts: load.max_ts.clone(),
-        on_out_of_range: load.on_out_of_range,
-        on_bad_row: load.on_bad_row,
-        max_bad_rows: load.max_bad_rows,
-        on_source_conflict: load.on_source_conflict,
-        mode: load.mode,
-        allow_duplicates: load.allow_duplicates,
-        only_missing: load.only_missing,
-        version_column: load.version_column.clone(),
-        override_retention: load.override_retention,
-        clip_retention: load.clip_retention,
-        text: text_options(load)?,
-    };
-    let run = RunOptions {
-        threads,
-        memory_bytes: memory_bytes(&load.memory)?,
-        verify_full: load.verify.is_some(),
-        stage_only: load.stage_only,
-        work_dir: load.work_dir.as_ref().map(|dir| dir.to_string_lossy().into_owned()),
-        keep_runs: load.keep_runs,
-        allow_overlap: load.allow_overlap,
-    };
-    Ok((BackfillRequest { table, rows, run }, BackfillOptions { again: load.again, new: load.new }))
-}
-
-fn threads(given: Option<usize>, available: usize) -> Result<usize> {
+pub fn threads(given: Option<usize>, available: usize) -> Result<usize> {
     let threads = given.unwrap_or_else(|| available.clamp(1, MAX_THREADS));
     if threads == 0 || threads > MAX_THREADS {
         let text = threads.to_string();
@@ -213,37 +142,6 @@ pub fn contract_change(contract: &ContractArgs) -> Option<ContractChange> {
     (change != ContractChange::default()).then_some(change)
 }
 
-/// How text is read, and what makes no sense together.
-fn text_options(load: &LoadArgs) -> Result<TextOptions> {
-    for pair in &load.null_number {
-        if pair.split_once('=').is_none_or(|(column, number)| column.trim().is_empty() || number.trim().is_empty()) {
-            return Err(option_error("--null-number", Some(pair), format!("--null-number {pair} is not COL=N"))
-                .hint("write --null-number value=-9999"));
-        }
-    }
-    if load.max_bad_rows.is_some() && load.on_bad_row == OnBadRow::Error {
-        return Err(option_error("--max-bad-rows", None, "--max-bad-rows has no effect here: the first bad row stops the job".into())
-            .hint("it goes with --on-bad-row skip or quarantine"));
-    }
-    Ok(TextOptions {
-        delimiter: load.delimiter.clone(),
-        decimal: load.decimal.clone(),
-        thousands: load.thousands.clone(),
-        encoding: load.encoding.clone(),
-        null: texts(&load.null),
-        null_number: load.null_number.clone(),
-        bad_text_to: load.bad_text_to.clone(),
-        header_line: load.header_line,
-        skip_after_header: load.skip_after_header,
-        columns: texts(&load.columns),
-    })
-}
-
-/// Comma-separated texts; a comma that is part of one has a backslash before it.
-fn texts(typed: &[String]) -> Vec<String> {
-    typed.iter().flat_map(|list| split_unescaped(list, ',')).map(|text| text.replace("\\,", ",")).collect()
-}
-
 /// A dedup key or a retention that is not there.
 const NONE: &str = "none";
 
@@ -253,35 +151,6 @@ fn dedup_key(text: &str) -> Option<Vec<String>> {
 
 fn column_names(text: &str) -> Vec<String> {
     text.split(',').map(|name| name.trim().to_string()).filter(|name| !name.is_empty()).collect()
-}
-
-/// Bounds are instants, naive ones only where they cannot mean two things, and a window is not empty.
-fn check_bounds(load: &LoadArgs) -> Result<()> {
-    let naive_is_error = load.tz.as_deref().is_some_and(|zone| !is_utc(zone));
-    let parse = |text: &Option<String>, option: &str| -> Result<Option<TimestampUs>> {
-        text.as_ref().map(|text| TimestampUs::parse_bound(text, option, naive_is_error)).transpose()
-    };
-    let bounds = [
-        ("--start", parse(&load.start, "--start")?, "--end", parse(&load.end, "--end")?),
-        ("--min-ts", parse(&load.min_ts, "--min-ts")?, "--max-ts", parse(&load.max_ts, "--max-ts")?),
-    ];
-    for (low_option, low, high_option, high) in bounds {
-        if let (Some(low), Some(high)) = (low, high)
-            && low >= high
-        {
-            return Err(option_error(
-                high_option,
-                Some(&high.short()),
-                format!("{low_option} {} is not before {high_option} {}: nothing could be loaded", low.short(), high.short()),
-            )
-            .hint(format!("{high_option} is the first time that is not loaded any more")));
-        }
-    }
-    Ok(())
-}
-
-fn is_utc(zone: &str) -> bool {
-    matches!(zone.to_ascii_lowercase().as_str(), "utc" | "z" | "zulu" | "etc/utc" | "etc/zulu" | "gmt" | "etc/gmt" | "+00:00" | "-00:00")
 }
 
 /// `512MiB`, `1GB`, `1.5 GB`: a number with a unit.
@@ -310,22 +179,7 @@ pub fn memory_bytes(text: &str) -> Result<u64> {
     Ok(bytes as u64)
 }
 
-/// Splits at a character that no backslash precedes. Escapes stay as they are.
-fn split_unescaped(text: &str, separator: char) -> Vec<String> {
-    let (mut parts, mut current, mut escaped) = (Vec::new(), String::new(), false);
-    for c in text.chars() {
-        if c == separator && !escaped {
-            parts.push(std::mem::take(&mut current));
-        } else {
-            current.push(c);
-        }
-        escaped = c == '\\' && !escaped;
-    }
-    parts.push(current);
-    parts
-}
-
-fn option_error(option: &str, value: Option<&str>, message: String) -> Error {
+pub fn option_error(option: &str, value: Option<&str>, message: String) -> Error {
     Error::invalid(Reason::InvalidOption, message).at(|p| {
         p.option = Some(option.into());
         p.value = value.map(String::from);
@@ -337,72 +191,6 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command, TableVerb};
     use clap::Parser;
-    use timelake_model::request::{Ambiguous, TimeUnit};
-
-    fn load(words: &str) -> Result<(BackfillRequest, BackfillOptions)> {
-        let words = ["timelake", "backfill"].into_iter().chain(words.split_whitespace());
-        match Cli::try_parse_from(words).unwrap().command {
-            Command::Backfill(args) if args.verb.is_none() => backfill_request(&args.load, 3),
-            other => panic!("not a load: {other:?}"),
-        }
-    }
-    fn refused(words: &str) -> (Reason, Option<String>, String) {
-        let error = load(words).unwrap_err();
-        assert_eq!(error.exit_code(), 2, "{error:?}");
-        assert!(error.hint.is_some(), "{error:?}");
-        (error.reason, error.place.option.clone(), error.message)
-    }
-
-    #[test]
-    fn defaults_are_the_models() {
-        let (request, options) = load("iot.sensor --from a").unwrap();
-        assert_eq!(request.table, "iot.sensor");
-        assert_eq!(request.rows, RowOptions { from: vec!["a".into()], ..Default::default() });
-        assert_eq!(request.run, RunOptions { threads: 3, ..Default::default() });
-        assert!(!options.again && !options.new);
-    }
-
-    #[test]
-    fn every_option_arrives() {
-        let (request, options) = load(
-            "iot.sensor --from a b --from c --format parquet --map ts=time,v=x\\,y --map q= --set s=a,b --hive --tz Europe/Berlin --ts-unit ms \
-             --ambiguous later --nonexistent shift --start 2024-01-01T00:00Z --end 2024-02-01T00:00Z --min-ts 2000-01-01T00:00Z \
-             --max-ts 2030-01-01T00:00Z --on-out-of-range skip --on-bad-row skip --on-source-conflict newest --version-column ver \
-             --clip-retention --stage-only --verify full --again --new --threads 7 --memory 512MiB --ts-format %s \
-             --delimiter ; --decimal , --thousands . --encoding latin1 --null -,n\\,a --null ? --null-number v=-1 --bad-text-to s \
-             --header-line 3 --skip-after-header 1 --max-bad-rows 5 --work-dir w --keep-runs \
-             --mode append --allow-duplicates --only-missing --allow-overlap",
-        )
-        .unwrap();
-        let rows = &request.rows;
-        assert_eq!(rows.from, ["a", "b", "c"]);
-        assert_eq!(rows.map, ["ts=time", "v=x\\,y", "q="]);
-        assert_eq!(rows.set, ["s=a,b"]);
-        assert_eq!((rows.ts_unit, rows.ambiguous, rows.hive), (Some(TimeUnit::Millis), Ambiguous::Later, true));
-        assert!(rows.clip_retention && !rows.override_retention);
-        // No option of the command may be dropped on the way: everything but the default differs.
-        let typed = serde_json::to_value(rows).unwrap();
-        let plain = serde_json::to_value(RowOptions::default()).unwrap();
-        for (name, value) in typed.as_object().unwrap() {
-            let only_one_choice = name == "override_retention";
-            assert!(only_one_choice || plain[name] != *value, "{name} was not set");
-        }
-        for (name, value) in typed["text"].as_object().unwrap() {
-            assert!(name == "columns" || plain["text"][name] != *value, "{name} was not set");
-        }
-        assert_eq!(rows.text.null, ["-", "n,a", "?"]);
-        let run = RunOptions {
-            threads: 7,
-            memory_bytes: 512 << 20,
-            verify_full: true,
-            stage_only: true,
-            work_dir: Some("w".into()),
-            keep_runs: true,
-            allow_overlap: true,
-        };
-        assert_eq!(request.run, run);
-        assert!(options.again && options.new);
-    }
 
     #[test]
     fn verbs_and_tables_share_their_place() {
@@ -411,8 +199,8 @@ mod tests {
             let Command::Backfill(args) = Cli::try_parse_from(words.clone()).unwrap().command else { panic!() };
             assert_eq!(args.verb.is_some(), is_verb, "{words:?}");
         }
-        let (_, option, message) = refused("lst --from a");
-        assert_eq!((option.as_deref(), message.contains("backfill lst")), (Some("TABLE"), true));
+        let error = table_name("lst").unwrap_err();
+        assert_eq!((error.place.option.as_deref(), error.message.contains("backfill lst")), (Some("TABLE"), true));
         assert!(table_name("lst").unwrap_err().hint.unwrap().contains("timelake backfill list"));
         assert!(table_name("sensor").unwrap_err().hint.unwrap().contains("iot.sensor"));
         assert!(table_name("iot/s").unwrap_err().hint.unwrap().ends_with("for example iot.s"));
@@ -439,23 +227,6 @@ mod tests {
         assert_eq!(asked("timelake help table"), "timelake table --help");
         assert_eq!(asked("timelake backfill help list"), "timelake backfill list --help");
         assert_eq!(asked("timelake backfill iot.help --from help"), "timelake backfill iot.help --from help");
-    }
-
-    #[test]
-    fn what_is_missing_or_contradicts_is_named() {
-        let option = |words: &str| refused(words).1.unwrap();
-        assert_eq!(option("--from a"), "TABLE");
-        assert_eq!(option("iot.sensor"), "--from");
-        assert_eq!(option("iot.sensor --from a --map ts"), "--map");
-        assert_eq!(option("iot.sensor --from a --map ts\\=x"), "--map");
-        assert_eq!(option("iot.sensor --from a --set =x"), "--set");
-        assert_eq!(option("iot.sensor --from a --threads 0"), "--threads");
-        assert_eq!(option("iot.sensor --from a --start 2024-02-01 --end 2024-02-01"), "--end");
-        assert_eq!(option("iot.sensor --from a --start soon"), "--start");
-        assert_eq!(option("iot.sensor --from a --on-source-conflict newest"), "--on-source-conflict");
-        assert_eq!(option("iot.sensor --from a --version-column v"), "--version-column");
-        assert_eq!(refused("iot.sensor --from a --tz Europe/Berlin --start 2024-02-01").0, Reason::NaiveBound);
-        assert!(load("iot.sensor --from a --tz UTC --start 2024-02-01").is_ok());
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! One command from start to exit code. Takes the typed words, calls the lake, gives text: data on stdout,
 //! progress, notes and errors on stderr. With `--json` stdout holds exactly one object, whatever happens.
 
-use crate::args::{BackfillArgs, Cli, Command, DEFAULT_LAKE, JobVerb, LAKE_VARIABLE, OutputArgs, TableVerb};
+use crate::args::{BackfillArgs, Cli, Command, DEFAULT_LAKE, JobVerb, LAKE_VARIABLE, LoadArgs, OutputArgs, TableVerb};
+use crate::load::backfill_request;
 use crate::output::{Layout, quoted};
 use crate::progress::{Console, LogWriter, Style};
 use crate::report::{Again, ThisRun};
-use crate::{error_text, job_text, lake_text, report, resolve, signals, table_text};
+use crate::request_file::Saved;
+use crate::{error_text, html, job_text, lake_text, manual, output_file, report, request_file, resolve, signals, table_text};
 use clap::Parser;
 use clap::error::ErrorKind;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use timelake_engine::progress::StopFlag;
@@ -177,6 +180,9 @@ impl Settings {
 }
 
 fn execute(cli: Cli, settings: &Settings) -> Result<Answer> {
+    if let Some(answer) = needs_no_lake(&cli.command, settings) {
+        return answer;
+    }
     let console = Arc::new(Console::new(settings.progress, settings.verbose > 0));
     log_to(&console, settings);
     let stop = StopFlag::default();
@@ -194,6 +200,8 @@ fn execute(cli: Cli, settings: &Settings) -> Result<Answer> {
                 let worked = Lake::open(folder, false)?.work(&options, console.as_ref(), &stop).await?;
                 Ok(settings.data(&worked, |_| lake_text::worked(&worked)))
             }
+            // Answered above.
+            Command::Completions { .. } | Command::Man { .. } => Ok(Answer::default()),
             Command::Table { verb } => table(verb, settings, &|create| Lake::open(folder, create)).await,
             Command::Backfill(args) => match &args.verb {
                 Some(verb) => {
@@ -201,7 +209,7 @@ fn execute(cli: Cli, settings: &Settings) -> Result<Answer> {
                     job(verb, settings, &Lake::open(folder, false)?, &console, &stop).await
                 }
                 None => {
-                    let (request, options) = resolve::backfill_request(&args.load, available_threads)?;
+                    let (request, options) = backfill_request(&args.load, read_request(&args.load)?, available_threads)?;
                     let lake = Lake::open(folder, false)?;
                     let manifest = lake.backfill(&request, &options, console.as_ref(), &stop).await?;
                     ran(&manifest, settings, &lake, &console).await
@@ -213,10 +221,43 @@ fn execute(cli: Cli, settings: &Settings) -> Result<Answer> {
     answer
 }
 
+/// What is answered from the command's words alone.
+fn needs_no_lake(command: &Command, settings: &Settings) -> Option<Result<Answer>> {
+    let printed = |text: String| settings.data(&serde_json::json!({ "text": text }), |_| text.clone());
+    match command {
+        Command::Completions { shell } => Some(Ok(printed(manual::completions(*shell)))),
+        Command::Man { command, dir: None } => Some(manual::page(command).map(printed)),
+        Command::Man { dir: Some(dir), .. } => Some(manual::pages(dir).map(|files| {
+            settings.data(&serde_json::json!({ "dir": dir, "files": files }), |_| files.iter().map(|file| format!("{file}\n")).collect())
+        })),
+        Command::Backfill(args) if args.verb.is_none() => {
+            args.load.save_request.as_deref().map(|file| save_request(&args.load, file, settings))
+        }
+        _ => None,
+    }
+}
+
+fn read_request(load: &LoadArgs) -> Result<Option<Saved>> {
+    load.request.as_deref().map(request_file::read).transpose()
+}
+
+fn save_request(load: &LoadArgs, file: &Path, settings: &Settings) -> Result<Answer> {
+    let saved = read_request(load)?;
+    let threads_asked = load.threads.is_some() || saved.as_ref().is_some_and(|saved| saved.threads.is_some());
+    let (request, _) = backfill_request(load, saved, 1)?;
+    let text = request_file::text(&request, threads_asked)?;
+    if output_file::is_standard(file) {
+        return Ok(Answer { stdout: text, ..Default::default() });
+    }
+    output_file::write(file, &text)?;
+    let again = format!("timelake backfill --request {}{}", quoted(&file.display().to_string()), settings.again.lake);
+    Ok(settings.data(&serde_json::json!({ "saved": file }), |layout| report::next_lines(&[again], layout).trim_start_matches('\n').into()))
+}
+
 /// `backfill iot.sensor list` has two readings; neither is taken.
 fn checked_verb<'a>(verb: &'a JobVerb, args: &BackfillArgs) -> Result<&'a JobVerb> {
     let load = &args.load;
-    if load.table.is_none() && load.from.is_empty() {
+    if load.table.is_none() && load.from.is_empty() && load.request.is_none() && load.save_request.is_none() {
         return Ok(verb);
     }
     Err(Error::invalid(timelake_model::Reason::InvalidOption, "this is a load and a job command at once")
@@ -272,8 +313,12 @@ async fn job(verb: &JobVerb, settings: &Settings, lake: &Lake, console: &Console
             let status = lake.status(&job.job).await?;
             settings.data(&status, |layout| job_text::status(&status, layout, &settings.again))
         }
-        JobVerb::Report(job) => {
+        JobVerb::Report { job, html } => {
             let (manifest, record) = (lake.report(&job.job).await?, lake.record(&job.job).await?);
+            if let Some(file) = html {
+                let page = html::report(&manifest, &record, &lake.timeline(&job.job).await?, &settings.again);
+                return page_written(file, page, settings);
+            }
             settings.data(&manifest, |layout| report::full(&manifest, &record, layout, &settings.again))
         }
         JobVerb::Resume(job) => ran(&lake.resume(&job.job, console, stop).await?, settings, lake, console).await?,
@@ -281,6 +326,19 @@ async fn job(verb: &JobVerb, settings: &Settings, lake: &Lake, console: &Console
         JobVerb::Cancel(job) => settings.cancelled(&lake.cancel(&job.job).await?),
         JobVerb::Validate { job, verify } => settings.verdict(&lake.validate(&job.job, verify.is_some(), console, stop).await?),
     })
+}
+
+fn page_written(file: &Path, page: String, settings: &Settings) -> Result<Answer> {
+    if !output_file::is_standard(file) {
+        output_file::write(file, &page)?;
+        return Ok(settings.data(&serde_json::json!({ "html": file }), |_| format!("{}\n", file.display())));
+    }
+    if settings.json {
+        return Err(Error::invalid(timelake_model::Reason::InvalidOption, "stdout cannot hold a page and one JSON object")
+            .hint("name a file: --html FILE; or leave out --json")
+            .at(|p| p.option = Some("--html".into())));
+    }
+    Ok(Answer { stdout: page, ..Default::default() })
 }
 
 /// How a run that came to an end is told.

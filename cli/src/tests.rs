@@ -18,7 +18,7 @@ use timelake_model::{Column, ColumnType, Error, GroupName, JobId, Reason, Timest
 const NARROW: Layout = Layout { width: Some(80), color: false };
 const PIPED: Layout = Layout { width: None, color: false };
 
-fn again() -> Again {
+pub fn again() -> Again {
     Again { lake: String::new() }
 }
 
@@ -48,6 +48,8 @@ fn help_of_every_command() {
         "table list",
         "table show",
         "table contract",
+        "completions",
+        "man",
     ] {
         let path: Vec<&str> = words.split_whitespace().collect();
         insta::assert_snapshot!(format!("help_{}", path.join("_")), help(&path));
@@ -71,7 +73,7 @@ fn the_command_is_well_formed_and_every_command_has_its_help_guarded() {
     assert_eq!(names.iter().filter(|name| name.starts_with("backfill")).cloned().collect::<BTreeSet<_>>(), verbs);
 }
 
-fn published() -> RunManifest {
+pub fn published() -> RunManifest {
     serde_json::from_value(json!({
         "job": "iot-sensor-3f9a1c5be07d", "gen": 1, "table": "iot.sensor", "state": "PUBLISHED", "published": true, "already_published": false,
         "rows_read": 20_100_000, "rows_written": 19_989_412, "rows_added_files": 19_989_412, "kept_existing": 10_000, "kept_existing_different": 12,
@@ -109,7 +111,7 @@ fn lossy() -> Error {
         })
 }
 
-fn rejected() -> RunManifest {
+pub fn rejected() -> RunManifest {
     let mut m = published();
     m.state = State::Rejected;
     m.published = false;
@@ -137,7 +139,7 @@ fn summary(m: &RunManifest, layout: Layout) -> String {
     report::summary(m, &ThisRun { rows_read: 20_100_000 }, layout, &again())
 }
 
-fn record(state: State) -> JobRecord {
+pub fn record(state: State) -> JobRecord {
     JobRecord {
         job: JobId("iot-sensor-3f9a1c5be07d".into()),
         generation: 1,
@@ -285,10 +287,10 @@ fn a_cancel_that_came_too_late_is_a_conflict() {
     assert_eq!(settings(false).cancelled(&m).exit_code, 0);
 }
 
-fn time(text: &str) -> TimestampUs {
+pub fn time(text: &str) -> TimestampUs {
     TimestampUs::parse_bound(text, "", false).unwrap()
 }
-fn days(start: &str, end: &str) -> Window {
+pub fn days(start: &str, end: &str) -> Window {
     Window { start: Some(time(start)), end: Some(time(end)) }
 }
 

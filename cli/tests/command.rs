@@ -78,6 +78,7 @@ fn a_request_that_cannot_be_met_leaves_no_lake() {
     };
     for (columns, partition, part) in [
         ("ts:timestampz,d:string", "day(ts)", "did you mean timestamptz?"),
+        ("ts:timestamptz,d:string,value:int", "day(ts),bucket(4,valu)", "did you mean value?"),
         ("ts:timestamptz,d:decimal(40,2)", "day(ts)", "at most 38"),
         ("ts:timestamptz,e:string", "day(ts)", "key column"),
         ("ts:timestamptz,d:string", "week(ts)", "--partition"),
@@ -114,6 +115,14 @@ fn the_tables_of_a_lake_are_listed_and_guessed() {
         (&["backfill", "iot.snsor", "--from", "x"], "did you mean iot.sensor?"),
         (&["table", "show", "plant.boiler"], "timelake table list"),
         (&["backfill", "iot.sensor", "--from", "x", "--on-source-conflict", "newest", "--version-column", "v"], "ts, device_id, value"),
+        (
+            &["backfill", "iot.sensor", "--from", "x", "--on-source-conflict", "newest", "--version-column", "valeu"],
+            "did you mean value? columns of iot.sensor: ts, device_id, value",
+        ),
+        (&["table", "contract", "iot.sensor", "--series-key", "devise_id"], "did you mean device_id?"),
+        (&["backfill", "iot.sensor", "--from", "Cargo.toml", "--format", "csv", "--tz", "Europe/Berln"], "did you mean Europe/Berlin?"),
+        (&["backfill", "iot.sensor", "--from", "Cargo.toml", "--format", "csv", "--set", "vlaue=1"], "did you mean value?"),
+        (&["backfill", "iot.sensor", "--from", "Cargo.tml", "--format", "csv"], "did you mean Cargo.toml?"),
     ] {
         let (stdout, stderr, code) = run(words);
         assert_eq!((code, stdout.as_str()), (2, ""), "{words:?}");
@@ -121,4 +130,97 @@ fn the_tables_of_a_lake_are_listed_and_guessed() {
     }
     assert_eq!(run(&["backfill", "list", "iot.sensor"]).0, "no jobs\n");
     std::fs::remove_dir_all(&lake).unwrap();
+}
+
+#[test]
+fn a_saved_request_is_loaded_and_overridden() {
+    let folder = std::env::temp_dir().join(format!("timelake-request-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (file, lake) = (folder.join("r.json").display().to_string(), folder.join("lake").display().to_string());
+    let save = |words: &[&str]| texts(&timelake(&[&["backfill"], words].concat()));
+    let (stdout, stderr, code) = save(&["iot.sensor", "--from", "a", "--tz", "Europe/Berlin", "--hive", "--save-request", &file]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert_eq!(stdout, format!("  next: timelake backfill --request {file}\n"));
+
+    // What is saved from a saved one beside options is the request that would run.
+    let saved = |words: &[&str]| -> serde_json::Value {
+        let (stdout, stderr, code) = save(&[words, &["--save-request", "-"]].concat());
+        assert_eq!((code, stderr.as_str()), (0, ""));
+        serde_json::from_str(&stdout).unwrap()
+    };
+    let again = saved(&["--request", &file]);
+    assert_eq!(again, serde_json::from_str::<serde_json::Value>(&std::fs::read_to_string(&file).unwrap()).unwrap());
+    let other = saved(&["iot.other", "--request", &file, "--tz", "UTC", "--from", "b"]);
+    assert_eq!((&other["table"], &other["rows"]["tz"], &other["rows"]["from"]), (&"iot.other".into(), &"UTC".into(), &["b"][..].into()));
+    assert_eq!((&other["rows"]["hive"], &other["run"]["threads"]), (&true.into(), &serde_json::Value::Null));
+
+    // It runs nothing when saved, and everything when loaded.
+    assert!(!std::path::Path::new(&lake).exists());
+    let (_, stderr, code) = texts(&timelake(&["--lake", &lake, "backfill", "--request", &file]));
+    assert!(code == 2 && stderr.contains("there is no lake at"), "{stderr}");
+
+    std::fs::write(&file, "{\"table\": \"iot.sensor\", \"rows\": {\"zone\": \"UTC\", \"form\": []}}").unwrap();
+    let (stdout, _, code) = texts(&timelake(&["--json", "backfill", "--request", &file]));
+    let error = serde_json::from_str::<serde_json::Value>(&stdout).unwrap()["error"].clone();
+    assert_eq!((code, &error["file"], &error["line"], &error["option"]), (2, &file.as_str().into(), &1.into(), &"--request".into()));
+    let (_, stderr, code) = texts(&timelake(&["backfill", "list", "--request", &file]));
+    assert_eq!(code, 2, "{stderr}");
+    let (_, stderr, code) = texts(&timelake(&["backfill", "--request", "no/such.json"]));
+    assert!(code == 2 && stderr.contains("--save-request FILE writes one"), "{stderr}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn completions_and_pages_know_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let (script, stderr, code) = texts(&timelake(&["completions", shell]));
+        assert_eq!((code, stderr.as_str()), (0, ""));
+        for word in ["backfill", "contract", "only-missing", "quarantine"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    let (_, stderr, code) = texts(&timelake(&["completions", "bsh"]));
+    assert!(code == 2 && stderr.contains("bash"), "{stderr}");
+
+    let (page, _, code) = texts(&timelake(&["man", "backfill", "report"]));
+    assert_eq!(code, 0);
+    assert!(page.contains(".TH timelake-backfill-report 1") && page.contains("timelake 0."), "{page}");
+    let (_, stderr, code) = texts(&timelake(&["man", "backfill", "repot"]));
+    assert!(code == 2 && stderr.contains("did you mean report?"), "{stderr}");
+    let folder = std::env::temp_dir().join(format!("timelake-man-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (stdout, _, code) = texts(&timelake(&["man", "--dir", &folder.display().to_string()]));
+    assert_eq!((code, stdout.lines().count()), (0, std::fs::read_dir(&folder).unwrap().count()));
+    assert!(stdout.contains("timelake.1\n") && stdout.contains("timelake-backfill-gc.1\n"), "{stdout}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The words that bash offers after these, as its users get them.
+#[test]
+fn bash_completes_verbs_options_and_choices() {
+    let (script, _, _) = texts(&timelake(&["completions", "bash"]));
+    for (words, offered) in [
+        ("timelake backfill st", "status"),
+        ("timelake backfill x.y --only-", "--only-missing"),
+        ("timelake backfill --ambiguous e", "error"),
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let (last, before) = (words[words.len() - 1], words[words.len() - 2]);
+        let ask = format!(
+            "{script}\nCOMP_WORDS=({}); COMP_CWORD={}; _timelake timelake '{last}' '{before}'; echo \"${{COMPREPLY[@]}}\"",
+            words.join(" "),
+            words.len() - 1
+        );
+        let Ok(output) = Command::new("bash").args(["-c", &ask]).stdin(Stdio::null()).output() else { return }; // a machine without bash
+        let (stdout, stderr, _) = texts(&output);
+        assert!(stdout.split_whitespace().any(|word| word == offered), "{words:?}: {stdout}{stderr}");
+    }
+}
+
+#[test]
+fn the_version_names_the_commit_where_there_is_one() {
+    let (stdout, _, _) = texts(&timelake(&["--version"]));
+    let version = stdout.trim().strip_prefix(&format!("timelake {}", env!("CARGO_PKG_VERSION"))).unwrap();
+    let commit = version.trim().trim_matches(['(', ')']);
+    assert!(version.is_empty() || commit.len() == 12 && commit.chars().all(|c| c.is_ascii_hexdigit()), "{stdout}");
 }

@@ -14,6 +14,7 @@ import time
 import traceback
 import uuid
 from pathlib import Path
+from xml.etree import ElementTree
 
 import duckdb
 import pyarrow as pa
@@ -403,9 +404,27 @@ def tables(request):
     return [".".join(name) for namespace in lake.list_namespaces() for name in lake.list_tables(namespace)]
 
 
+def page(request):
+    """A report page, read by a parser that forgives nothing: its sections with their tables and texts."""
+    text = Path(request["path"]).read_text(encoding="utf-8")
+    body = ElementTree.fromstring(text[text.index("<body>") : text.index("</html>")])
+    words = lambda element: " ".join("".join(element.itertext()).split())
+    sections = {}
+    for section in body.iter("section"):
+        tables = [[[words(cell) for cell in row] for row in table.find("tbody")] for table in section.iter("table")]
+        drawings = [drawing.get("aria-label") for drawing in section.iter("svg")]
+        sections[section.get("id")] = {"tables": tables, "text": words(section), "drawings": drawings}
+    return {
+        "sections": sections,
+        "title": words(body.find(".//h1")),
+        "tags": sorted({element.tag for element in body.iter()}),
+        "attributes": sorted({value for element in body.iter() for value in element.attrib.values()}),
+    }
+
+
 COMMANDS = {
     f.__name__: f
-    for f in (read, probe, create_table, append, delete, compact, add_column, ledger_sql, hold, let_go, set_property, remove_property, create_branch, remove_branch, set_main, summary, inspect, parquet, tables)
+    for f in (read, probe, create_table, append, delete, compact, add_column, ledger_sql, hold, let_go, set_property, remove_property, create_branch, remove_branch, set_main, summary, inspect, parquet, page, tables)
 }
 
 

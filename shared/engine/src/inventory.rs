@@ -106,7 +106,8 @@ pub fn check_request(request: &BackfillRequest, open: &OpenTable) -> Result<()> 
                 || contract.series_key.contains(name)
                 || contract.dedup_key.iter().flatten().any(|k| k == name);
             if !columns.iter().any(|c| c.name == *name) || is_key {
-                return Err(bad(format!("--version-column {name} must be a column of the table that is no key"), "--version-column"));
+                return Err(bad(format!("--version-column {name} must be a column of the table that is no key"), "--version-column")
+                    .at(|p| p.value = Some(name.clone())));
             }
         }
         _ => {}

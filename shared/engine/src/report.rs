@@ -1,15 +1,19 @@
 //! The run manifest of a job, from the ledger, the plan and the receipts.
 
+mod spread;
+
 use crate::rounds::latest_units;
-use crate::store::{StoredPlan, load_land_plan, load_plan};
+use crate::store::{StoredPlan, load_base, load_land_plan, load_plan};
 use crate::validate::totals;
 use crate::write::{merge_errors, partitions};
 use crate::{Engine, land};
 use std::collections::{BTreeMap, BTreeSet};
 use timelake_model::ids::{branch_name, published_tag};
-use timelake_model::ledger::{JobRecord, UnitRecord, UnitState};
+use timelake_model::inventory::ExistingFile;
+use timelake_model::ledger::{GroupRecord, JobRecord, UnitRecord, UnitState};
 use timelake_model::manifest::{GroupSummary, PlanSummary, RepeatedHour, RunManifest, SourceSummary, WrittenSummary};
 use timelake_model::receipt::RowErrors;
+use timelake_model::request::Mode;
 use timelake_model::time::Window;
 use timelake_model::{Counts, LandPlan, LandReceipt, Reason, Result, TimestampUs, UnitReceipt};
 
@@ -58,6 +62,12 @@ pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
         let known = column_sums.entry(column.clone()).or_default();
         *known = known.wrapping_add(*sum);
     }
+    let existing = match &stored {
+        Some(stored) => existing_files(engine, job, stored, &groups).await,
+        None => None,
+    };
+    let period = stored.as_ref().map(|s| s.plan.period);
+    let (chunks, existing_across_chunks) = period.map(|p| spread::chunks(p, existing.as_deref(), &receipts)).unwrap_or_default();
     let key_hash = receipts.iter().fold(0u64, |all, r| all.wrapping_add(r.key_hash));
     Ok(RunManifest {
         job: job.job.clone(),
@@ -70,6 +80,9 @@ pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
         counts,
         files_missing_column: stored.as_ref().map(missing_columns).unwrap_or_default(),
         rollup_ranges: if committed { changed_ranges(stored.as_ref(), &receipts) } else { vec![] },
+        chunks,
+        existing_across_chunks,
+        series_outliers: stored.as_ref().map(|s| spread::outliers(&s.plan, &receipts)).unwrap_or_default(),
         window: stored.as_ref().map_or(job.window, |s| s.plan.window),
         time_range,
         as_of: job.as_of,
@@ -86,6 +99,21 @@ pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
         steps: vec![],
         peak_memory_bytes: None,
     })
+}
+
+/// The files that the units looked at last. `None`: they look at none.
+async fn existing_files(engine: &Engine, job: &JobRecord, stored: &StoredPlan, groups: &[GroupRecord]) -> Option<Vec<ExistingFile>> {
+    if job.request.rows.mode == Mode::Append {
+        return None;
+    }
+    let mut files: BTreeMap<String, ExistingFile> = BTreeMap::new();
+    for group in groups {
+        // A damaged base must not hide the rest: the plan's is nearly as good for a report.
+        let base = load_base(engine, stored, &group.group, group.round).await.map(|base| base.existing);
+        let existing = base.unwrap_or_else(|_| stored.inventory.table.existing.clone());
+        files.extend(existing.into_iter().map(|file| (file.path.clone(), file)));
+    }
+    Some(files.into_values().collect())
 }
 
 fn missing_columns(stored: &StoredPlan) -> BTreeMap<String, Vec<String>> {
@@ -145,6 +173,7 @@ fn plan(stored: &StoredPlan) -> PlanSummary {
         base_snapshot: Some(stored.plan.base_snapshot),
         read_amplification: stored.plan.read_amplification_permille as f64 / 1000.0,
         unit_rows_limit: stored.plan.unit_rows_limit,
+        period: Some(stored.plan.period),
     }
 }
 

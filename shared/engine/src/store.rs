@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use timelake_model::inventory::ExistingFile;
 use timelake_model::ledger::{Phase, RoundKey};
+use timelake_model::timeline::{RunTimeline, Timeline};
 use timelake_model::{Error, GroupName, Inventory, JobId, Kind, LandPlan, Reason, Result, WritePlan};
 
 /// What the units of a round look at: existing rows of one snapshot.
@@ -31,6 +32,10 @@ fn base_uri(engine: &Engine, job: &JobId, generation: u32, group: &GroupName, ro
 }
 pub fn manifest_uri(engine: &Engine, job: &JobId) -> String {
     format!("{}/{job}/manifest.json", engine.jobs_root)
+}
+
+fn timeline_uri(engine: &Engine, job: &JobId) -> String {
+    format!("{}/{job}/timeline.json", engine.jobs_root)
 }
 
 async fn read<T: DeserializeOwned>(engine: &Engine, uri: &str) -> Result<Option<T>> {
@@ -73,6 +78,26 @@ pub async fn load_land_plan(engine: &Engine, job: &JobId, generation: u32) -> Re
 /// Stores the landing plan unless one is stored already; returns what is stored.
 pub async fn store_land_plan(engine: &Engine, plan: LandPlan) -> Result<LandPlan> {
     write_once(engine, &land_uri(engine, &plan.job, plan.generation), plan).await.inspect(|_| reached(Boundary::LandPlanStored))
+}
+
+/// When the job's runs worked. One that cannot be read is as none: it is only told, nothing rests on it.
+pub async fn load_timeline(engine: &Engine, job: &JobId) -> Result<Timeline> {
+    match read(engine, &timeline_uri(engine, job)).await {
+        Err(e) if e.kind == Kind::Corrupt => Ok(Timeline::default()),
+        read => read.map(Option::unwrap_or_default),
+    }
+}
+
+/// Adds a run. The caller holds the job's lock.
+pub async fn add_run(engine: &Engine, job: &JobId, run: RunTimeline) -> Result<()> {
+    /// The earliest are forgotten.
+    const MOST_RUNS: usize = 10;
+    let mut timeline = load_timeline(engine, job).await?;
+    timeline.runs.push(run);
+    let surplus = timeline.runs.len().saturating_sub(MOST_RUNS);
+    timeline.runs.drain(..surplus);
+    let bytes = serde_json::to_vec(&timeline).map_err(|e| Error::internal(format!("cannot serialise: {e}")))?;
+    engine.objects.put(&timeline_uri(engine, job), bytes.into()).await
 }
 
 /// A stored plan with the inventory it was made from.

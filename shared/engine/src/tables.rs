@@ -15,10 +15,11 @@ use timelake_model::contract::{DEFAULT_LATENESS, DEFAULT_UNDO, RETENTION};
 use timelake_model::ids::LOCK_PREFIX;
 use timelake_model::inventory::PartitionField;
 use timelake_model::layout::{self, LAYOUT};
+use timelake_model::similar::{names_hint, nearest};
 use timelake_model::{Column, ColumnType, Error, Reason, Result, TableContract, TimestampUs};
 use timelake_table::commits::{Commit, refs};
 use timelake_table::partition::{fields, parse_partition};
-use timelake_table::schema::{columns, nearest_name, parse_columns, sort_order};
+use timelake_table::schema::{columns, parse_columns, sort_order};
 use timelake_table::snapshot::{empty_append, version_1_refused};
 
 const MAX_NAME_BYTES: usize = 255;
@@ -263,7 +264,8 @@ pub async fn with_hints(catalog: &dyn TableCatalog, name: &str, error: Error) ->
         Reason::InvalidOption if error.place.option.as_deref() == Some("--version-column") && error.hint.is_none() => {
             let Some(columns) = loaded_columns(catalog, name).await else { return error };
             let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
-            error.hint(format!("columns of {name}: {}", names.join(", ")))
+            let wanted = error.place.value.clone().unwrap_or_default();
+            error.hint(names_hint(&wanted, &format!("columns of {name}"), &names))
         }
         _ => error,
     }
@@ -276,7 +278,7 @@ async fn with_table_names(catalog: &dyn TableCatalog, name: &str, error: Error) 
     if names.is_empty() {
         return error.hint("this lake has no tables yet: timelake table create makes one");
     }
-    match nearest_name(name, names.iter().map(String::as_str)) {
+    match nearest(name, names.iter().map(String::as_str)) {
         Some(near) => error.hint(format!("did you mean {near}? timelake table list shows all tables")),
         None => error.hint("timelake table list shows the tables of this lake; timelake table create makes one"),
     }

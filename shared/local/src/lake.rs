@@ -3,6 +3,7 @@
 use crate::job_lock::JobLock;
 use crate::objects::read_error;
 use crate::presence::Presence;
+use crate::recorder::Recorder;
 use crate::runner::{Run, Runner, cancelled};
 use crate::{LocalObjects, SqliteCatalog, SqliteLedger, SystemClock};
 use crate::{lake_folder, landing};
@@ -10,14 +11,17 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use timelake_engine::inventory::OpenTable;
 use timelake_engine::open::{self, Earlier};
 use timelake_engine::progress::{Progress, StopFlag};
 use timelake_engine::tables::{self, ContractChange, CreateTable, TableInfo, TableSummary};
 use timelake_engine::{Engine, cancel, gc, inventory, land, report, rounds, store, validate};
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitState};
 use timelake_model::manifest::RunManifest;
+use timelake_model::similar::nearest;
+use timelake_model::timeline::Timeline;
 use timelake_model::verdict::Verdict;
-use timelake_model::{BackfillRequest, Counts, Error, JobId, Reason, Result, TimestampUs, Window};
+use timelake_model::{BackfillRequest, Counts, Error, JobId, Reason, Result, SourceObject, TimestampUs, Window};
 
 pub use timelake_engine::open::Earlier as BackfillOptions;
 
@@ -143,13 +147,31 @@ impl Lake {
         if let Err(e) = gc::expired_tags(&self.engine, &opened.table.table, false).await {
             tracing::warn!(error = %e, "tags whose undo window is over cannot be removed");
         }
-        let presence = self.announce()?;
         if opened.resumed {
             progress.note(&format!("job {} goes on (it was {})", opened.job.job, opened.job.state));
         }
         let run = Run { stage_only: request.run.stage_only, resume: opened.resumed, options: &request.run };
-        let id = opened.job.job.clone();
-        let ran = Runner::new(&self.engine, &presence, progress, stop).run(opened.job, opened.table, Some(opened.objects), &run).await;
+        self.run(opened.job, opened.table, Some(opened.objects), &run, progress, stop).await
+    }
+
+    /// Runs a job as far as it goes; the caller holds its lock.
+    async fn run(
+        &self,
+        job: JobRecord,
+        table: OpenTable,
+        objects: Option<Vec<SourceObject>>,
+        run: &Run<'_>,
+        progress: &dyn Progress,
+        stop: &StopFlag,
+    ) -> Result<RunManifest> {
+        let presence = self.announce()?;
+        let id = job.job.clone();
+        let recorder = Recorder::new(progress, self.engine.clock.now(), job.generation);
+        let ran = Runner::new(&self.engine, &presence, &recorder, stop).run(job, table, objects, run).await;
+        // Only told: what hinders it must not hinder the load.
+        if let Err(e) = store::add_run(&self.engine, &id, recorder.run(&ran)).await {
+            tracing::warn!(error = %e, "the times of this run's steps cannot be kept");
+        }
         self.with_what_is_kept(&id, ran).await
     }
 
@@ -212,7 +234,7 @@ impl Lake {
         manifest.published = false;
         manifest.already_published = true;
         manifest.counts = Counts::default();
-        manifest.rollup_ranges = vec![];
+        (manifest.rollup_ranges, manifest.chunks, manifest.series_outliers) = (vec![], vec![], vec![]);
         Ok(manifest)
     }
 
@@ -259,10 +281,7 @@ impl Lake {
         let table = inventory::open_table(&self.engine, &job.table).await?;
         let options = job.request.run.clone();
         let run = Run { stage_only: stage_only.unwrap_or(options.stage_only), resume: true, options: &options };
-        let id = job.job.clone();
-        let presence = self.announce()?;
-        let ran = Runner::new(&self.engine, &presence, progress, stop).run(job, table, None, &run).await;
-        self.with_what_is_kept(&id, ran).await
+        self.run(job, table, None, &run, progress, stop).await
     }
 
     /// Validates what is staged and says what was checked; publishes nothing.
@@ -309,6 +328,11 @@ impl Lake {
     /// The ledger's record of a job: its request, and when it was last changed.
     pub async fn record(&self, job: &str) -> Result<JobRecord> {
         self.job(job).await
+    }
+
+    /// When the job's runs worked, and how fast.
+    pub async fn timeline(&self, job: &str) -> Result<Timeline> {
+        store::load_timeline(&self.engine, &self.job(job).await?.job).await
     }
 
     /// The manifest from the ledger, with what only the run itself knew (step times, checks).
@@ -433,7 +457,10 @@ impl Lake {
         match found[..] {
             [job] => Ok(job.clone()),
             [] => Err(Error::not_found(Reason::JobNotFound, format!("there is no job {text}"))
-                .hint("timelake backfill list shows the jobs of this lake")
+                .hint(match nearest(text, jobs.iter().map(|j| j.job.as_str())) {
+                    Some(meant) => format!("did you mean {meant}? timelake backfill list shows the jobs of this lake"),
+                    None => "timelake backfill list shows the jobs of this lake".into(),
+                })
                 .at(|p| p.job = Some(text.into()))),
             _ => Err(Error::invalid(Reason::JobAmbiguous, format!("{} jobs start with {text}", found.len()))
                 .hint("write more of the id")

@@ -11,6 +11,7 @@ pub mod ledger;
 pub mod objects;
 mod presence;
 mod queue;
+mod recorder;
 mod runner;
 mod schema;
 mod sqlite;

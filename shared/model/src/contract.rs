@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Reason, Result};
 use crate::layout::{self, AgedLayout, LAYOUT};
+use crate::similar::names_hint;
 use crate::time::IsoDuration;
 use crate::types::{Column, ColumnType};
 use serde::{Deserialize, Serialize};
@@ -81,7 +82,7 @@ impl TableContract {
             columns.iter().find(|c| c.name == *name).ok_or_else(|| {
                 let names: Vec<_> = columns.iter().map(|c| c.name.as_str()).collect();
                 Error::invalid(Reason::InvalidContract, format!("{property} names column {name}, which the table does not have"))
-                    .hint(format!("columns: {}", names.join(", ")))
+                    .hint(names_hint(name, "columns", &names))
                     .at(|p| p.column = Some(name.clone()))
             })
         };

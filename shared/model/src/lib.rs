@@ -16,7 +16,9 @@ pub mod manifest;
 pub mod plan;
 pub mod receipt;
 pub mod request;
+pub mod similar;
 pub mod time;
+pub mod timeline;
 pub mod types;
 pub mod verdict;
 

@@ -4,8 +4,8 @@ use crate::counts::Counts;
 use crate::error::Error;
 use crate::ids::JobId;
 use crate::ledger::State;
-use crate::receipt::RowErrors;
-use crate::time::{TimestampUs, Window};
+use crate::receipt::{RowErrors, SeriesOutlier};
+use crate::time::{Period, TimestampUs, Window};
 use crate::verdict::Check;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -30,6 +30,15 @@ pub struct RunManifest {
     pub repeated_hours: Vec<RepeatedHour>,
     /// Changed ranges whose rollups are stale.
     pub rollup_ranges: Vec<Window>,
+    /// Rows by chunk, in time order: chunks with existing or written rows.
+    #[serde(default)]
+    pub chunks: Vec<ChunkRows>,
+    /// Rows of existing files that span chunks: in none of `chunks`.
+    #[serde(default)]
+    pub existing_across_chunks: u64,
+    /// Series that stand out among those of the same unit, the farthest first.
+    #[serde(default)]
+    pub series_outliers: Vec<SeriesSummary>,
     pub warnings: Vec<String>,
     pub window: Window,
     /// Instants of the written rows, both inclusive.
@@ -50,6 +59,30 @@ pub struct RunManifest {
     /// Where the time of this run went.
     pub steps: Vec<StepTime>,
     pub peak_memory_bytes: Option<u64>,
+}
+
+/// A calendar period of the table's partitions (a month where there are none).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkRows {
+    /// `2024-05`
+    pub chunk: String,
+    pub start: TimestampUs,
+    /// Rows of the files in the job's window when it last looked; `None`: it does not look (`append`).
+    pub existing: Option<u64>,
+    pub written: u64,
+}
+
+/// A series where it is farthest from the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeriesSummary {
+    #[serde(flatten)]
+    pub outlier: SeriesOutlier,
+    /// Time range of the unit.
+    pub window: Window,
+    /// Rows of the other series there.
+    pub median_rows: u64,
+    /// Units in which it stands out like this.
+    pub units: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +124,9 @@ pub struct PlanSummary {
     /// Rows decoded by units over rows in the source; 1.0 = every row group is read once.
     pub read_amplification: f64,
     pub unit_rows_limit: u64,
+    /// Of the chunks.
+    #[serde(default)]
+    pub period: Option<Period>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

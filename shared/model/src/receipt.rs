@@ -72,6 +72,43 @@ pub struct UnitReceipt {
     pub column_sums: BTreeMap<String, u64>,
     /// Wrapping sum of the key hashes of the written rows: independent of order.
     pub key_hash: u64,
+    /// Written rows by ordinal of the plan's period.
+    #[serde(default)]
+    pub chunk_rows: BTreeMap<i64, u64>,
+    #[serde(default)]
+    pub series: SeriesRows,
+}
+
+/// How a unit's rows spread over its series: the usual number, and the few series that are far from it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeriesRows {
+    /// Series with rows in the unit.
+    pub series: u64,
+    /// Rows of a series, as many have more as have fewer.
+    pub median_rows: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outliers: Vec<SeriesOutlier>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeriesOutlier {
+    pub kind: OutlierKind,
+    /// Values of the series key.
+    pub series: Vec<String>,
+    /// Rows the unit took: written, or dropped as duplicate, conflict or existing.
+    pub rows: u64,
+    pub rows_written: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutlierKind {
+    /// Far more rows than the median.
+    MoreRows,
+    /// Far fewer.
+    FewerRows,
+    /// A far larger share of its rows was not written than of the unit's.
+    MoreDropped,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,6 @@ use crate::convert::{ConstantColumn, Context, convert};
 use crate::file::decoding;
 use crate::leaf::{Bytes, Leaf, repeats};
 use crate::mapping::{Feed, NamePart, SourceName, SourceSpec};
-use crate::similar::nearest;
 use crate::text::TextContent;
 use crate::zone::ZoneConverter;
 use arrow::array::{ArrayRef, new_empty_array};
@@ -16,6 +15,7 @@ use parquet::arrow::{ProjectionMask, parquet_to_arrow_schema, parquet_to_arrow_s
 use parquet::file::metadata::ParquetMetaData;
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 use std::sync::Arc;
+use timelake_model::similar::nearest;
 use timelake_model::{ColumnType, Error, Reason, Result, SourceObject};
 
 /// A source object whose columns are bound: what a reader needs. Cheap to clone.

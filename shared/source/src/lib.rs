@@ -21,7 +21,6 @@ pub mod mapping;
 mod nulling;
 pub mod reader;
 pub mod runs;
-mod similar;
 mod text;
 pub mod zone;
 

@@ -6,7 +6,6 @@
 
 use crate::kind::{has_data_name, is_meant, judge};
 use crate::mapping::Format;
-use crate::similar::nearest;
 use globset::{GlobBuilder, GlobMatcher};
 use percent_encoding::percent_decode_str;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,6 +13,7 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use timelake_model::similar::nearest;
 use timelake_model::{Error, Reason, Result, SourceObject};
 use walkdir::WalkDir;
 

@@ -4,12 +4,12 @@
 //! are looked up in each file's schema by `bind`. Must never let a mistyped target pass.
 
 use crate::convert::{ConstantColumn, Rules, TimestampFormat};
-use crate::similar::nearest;
 use crate::text::TextRules;
 use crate::text::options::{bad_text_column, is_numeric, null_numbers, number_format};
 use crate::zone::Zone;
 use arrow::array::ArrayRef;
 use timelake_model::request::RowOptions;
+use timelake_model::similar::nearest;
 use timelake_model::{Column, ColumnType, Error, Reason, Result, TableContract};
 
 /// Everything row-deciding that concerns reading.

@@ -7,10 +7,10 @@ mod abbreviation;
 
 pub(crate) use abbreviation::Abbreviated;
 
-use crate::similar::nearest;
 use chrono::{DateTime, NaiveDateTime, Offset, TimeZone};
 use chrono_tz::{GapInfo, TZ_VARIANTS, Tz};
 use hashbrown::HashMap;
+use timelake_model::similar::nearest;
 use timelake_model::time::{MICROS_PER_DAY, MICROS_PER_HOUR, MICROS_PER_SECOND};
 use timelake_model::{Error, Reason, Result};
 

@@ -26,5 +26,5 @@ pub use metrics::{MetricsModes, Written, data_file, parquet_schema, writer_schem
 pub use partition::{Partitioner, fields};
 pub use read::{content_hash, read_rows};
 pub use referenced::referenced;
-pub use schema::{columns, nearest_name, sorts_by_contract};
+pub use schema::{columns, sorts_by_contract};
 pub use snapshot::{Added, Append, append_snapshot, empty_append, list_path, manifests_of, version_1_refused};

@@ -14,6 +14,7 @@ use iceberg::transform::{BoxedTransformFunction, create_transform_function};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::Arc;
 use timelake_model::inventory::PartitionField;
+use timelake_model::similar::names_hint;
 use timelake_model::time::{MICROS_PER_DAY, Period};
 use timelake_model::{ColumnType, Error, Reason, Result};
 
@@ -34,7 +35,7 @@ pub fn parse_partition(text: &str, schema: &Schema) -> Result<UnboundPartitionSp
         let (transform, column) = parse_field(part.trim())?;
         let field = schema.as_struct().field_by_name(column).ok_or_else(|| {
             let names: Vec<&str> = schema.as_struct().fields().iter().map(|f| f.name.as_str()).collect();
-            bad(format!("the table has no column {column}"), part).hint(format!("columns: {}", names.join(", ")))
+            bad(format!("the table has no column {column}"), part).hint(names_hint(column, "columns", &names))
         })?;
         refuse_what_cannot_be_written(transform, &field.field_type, column)?;
         let name = match transform {

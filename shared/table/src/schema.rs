@@ -4,6 +4,7 @@ use crate::errors::from_iceberg;
 use crate::values::{column_type, primitive_type};
 use iceberg::spec::{NestedField, NullOrder, Schema, SortDirection, SortField, SortOrder, Transform, Type};
 use std::sync::Arc;
+use timelake_model::similar::{names_hint, nearest};
 use timelake_model::{Column, ColumnType, Error, Reason, Result, TableContract};
 
 const OPTION: &str = "--columns";
@@ -59,7 +60,7 @@ pub fn parse_columns(text: &str, required: &[String]) -> Result<Schema> {
         if !fields.iter().any(|f| f.name == *name) {
             let names: Vec<&str> = fields.iter().map(|f| f.name.as_str()).collect();
             return Err(Error::invalid(Reason::InvalidContract, format!("{name} is a key column but not one of the columns"))
-                .hint(format!("columns: {}", names.join(", ")))
+                .hint(names_hint(name, "columns", &names))
                 .at(|p| p.column = Some(name.clone())));
         }
     }
@@ -144,12 +145,9 @@ fn nearest_type(text: &str) -> Option<&'static str> {
     if let Some((_, ours)) = OTHER_NAMES.iter().find(|(theirs, _)| *theirs == word) {
         return Some(ours);
     }
-    TYPE_NAMES
-        .iter()
-        .map(|name| (edit_distance(&word, name.split(['(', '[']).next().unwrap_or(name)), *name))
-        .filter(|(distance, _)| *distance <= 2)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
+    let stem = |name: &'static str| name.split(['(', '[']).next().unwrap_or(name);
+    let meant = nearest(&word, TYPE_NAMES.iter().map(|name| stem(name)))?;
+    TYPE_NAMES.iter().copied().find(|name| stem(name) == meant)
 }
 
 /// The limits of decimals, when the text is one beyond them.
@@ -164,33 +162,6 @@ fn too_wide(text: &str) -> Option<String> {
         return Some("the precision of a decimal is at least 1, for example decimal(12,3)".into());
     }
     (scale > precision).then(|| format!("the scale is not larger than the precision, for example decimal({scale},{scale})"))
-}
-
-/// The name that was probably meant, if one is near: at most a third of its letters differ.
-pub fn nearest_name<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let word = word.to_lowercase();
-    names
-        .into_iter()
-        .map(|name| (edit_distance(&word, &name.to_lowercase()), name))
-        .filter(|(distance, name)| *distance <= name.chars().count().div_ceil(3))
-        .min()
-        .map(|(_, name)| name)
-}
-
-/// Levenshtein distance.
-pub(crate) fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let cost = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = cost.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// The top-level columns with a primitive type. Optional nested columns are left out (they are written as null);
@@ -275,6 +246,7 @@ mod tests {
         check("ts:timestamptz,:int", "no column name");
         check("ts timestamptz", "no ':'");
         check("v:int", "ts is a key column");
+        check("tss:timestamptz", "did you mean tss? columns: tss");
         check("", "no columns");
     }
 

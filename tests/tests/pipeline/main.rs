@@ -21,6 +21,7 @@ mod moved_main;
 mod processes;
 mod readers;
 mod repeat;
+mod report_page;
 mod samples;
 mod sensors;
 mod splitting;

@@ -119,6 +119,13 @@ impl KeyColumn {
         columns.into_iter().next().ok_or_else(|| Error::internal("a key column without values"))
     }
 
+    /// One of them, as an array of one.
+    pub fn value(&self, code: u32) -> Result<ArrayRef> {
+        let parser = self.converter.parser();
+        let columns = self.converter.convert_rows([parser.parse(self.encoding(code))]).map_err(internal)?;
+        columns.into_iter().next().ok_or_else(|| Error::internal("a key column without values"))
+    }
+
     fn encoding(&self, code: u32) -> &[u8] {
         &self.encoded[code as usize]
     }

@@ -13,6 +13,7 @@ mod order;
 mod rows;
 mod sink;
 mod slice;
+mod spread;
 
 use errors::{BadRow, ErrorBook};
 pub use errors::{fatal_error, merge as merge_errors};
@@ -26,10 +27,11 @@ pub(crate) use slice::buckets_of;
 use arrow::datatypes::DataType;
 use futures::StreamExt;
 use iceberg::table::Table;
+use spread::Tally;
 use std::collections::{BTreeMap, BTreeSet};
 use timelake_model::inventory::{ExistingFile, TableState};
 use timelake_model::plan::{WorkUnit, WritePlan, touches};
-use timelake_model::receipt::UnitReceipt;
+use timelake_model::receipt::{SeriesRows, UnitReceipt};
 use timelake_model::request::{Ambiguous, Mode, OnSourceConflict, RowOptions};
 use timelake_model::{AttemptId, Error, Reason, Result, TimestampUs};
 use timelake_source::Position;
@@ -66,7 +68,8 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
     let mut rows = rows::UnitRows::new(state, &plain_types)?;
     let mut gathered = gather::gather(&task.reading, task.unit, &mut rows)?;
 
-    let order = order_rows(task, &mut rows, &mut gathered)?;
+    let (order, series) = order_rows(task, &mut rows, &mut gathered)?;
+    let chunk_rows = spread::by_chunk(order.iter().map(|r| rows.times[*r as usize]), task.plan.period);
     let time = order.iter().map(|r| rows.times[*r as usize]).fold(None, |range, t| match range {
         None => Some((t, t)),
         Some((low, high)) => Some((t.min(low), t.max(high))),
@@ -121,6 +124,8 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
         time: time.map(|(low, high)| (TimestampUs(low), TimestampUs(high))),
         column_sums,
         key_hash,
+        chunk_rows,
+        series,
     })
 }
 
@@ -131,13 +136,15 @@ pub fn row_types(table: &Table, state: &TableState) -> Result<Vec<DataType>> {
     state.columns.iter().map(|c| of(&c.name)).collect()
 }
 
-/// Row numbers in final order: duplicates, conflicts and keys that exist are gone, and counted.
-fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather::Gathered) -> Result<Vec<u32>> {
+/// Row numbers in final order: duplicates, conflicts and keys that exist are gone, and counted. And how the rows spread
+/// over their series.
+fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather::Gathered) -> Result<(Vec<u32>, SeriesRows)> {
     let inventory = task.reading.inventory;
     let rows::UnitRows { identity, codes: key_codes, .. } = rows;
     let codes = identity.intern(key_codes).into_owned();
     let ranks = rows.identity.ranks(&rows.keys);
     let mut sorted = order::sort(&codes, &ranks, &rows.times, None);
+    let taken = sorted.segments.clone();
 
     let policy = task.reading.options.on_source_conflict;
     let version = match (&task.reading.options.version_column, policy) {
@@ -176,17 +183,30 @@ fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather:
     }
     drop(codes);
 
-    let survivors: Vec<u32> =
-        sorted.rows.iter().map(|(_, row)| *row).filter(|row| stays.as_ref().is_none_or(|s| s[*row as usize])).collect();
+    let mut survivors: Vec<u32> = Vec::with_capacity(sorted.rows.len());
+    // By rank.
+    let mut tallies: Vec<Tally> = Vec::with_capacity(ranks.len());
+    for (of_rank, before) in sorted.segments.windows(2).zip(taken.windows(2)) {
+        let start = survivors.len();
+        let left = sorted.rows[of_rank[0] as usize..of_rank[1] as usize].iter().map(|(_, row)| *row);
+        survivors.extend(left.filter(|row| stays.as_ref().is_none_or(|s| s[*row as usize])));
+        tallies.push(Tally { rows: before[1] - before[0], written: (survivors.len() - start) as u32 });
+    }
     drop(sorted);
     if rows.same_key {
-        return Ok(survivors);
+        let tallies: Vec<Tally> = ranks.iter().map(|rank| tallies[*rank as usize]).collect();
+        let spread = spread::by_series(&rows.keys, &rows.identity, &tallies, &ranks)?;
+        return Ok((survivors, spread));
     }
     let rows::UnitRows { series, codes: key_codes, .. } = rows;
     let codes = series.intern(key_codes).into_owned();
     let ranks = rows.series.ranks(&rows.keys);
+    let mut tallies = vec![Tally::default(); ranks.len()];
+    codes.iter().for_each(|code| tallies[*code as usize].rows += 1);
+    survivors.iter().for_each(|row| tallies[codes[*row as usize] as usize].written += 1);
     let sorted = order::sort(&codes, &ranks, &rows.times, Some(&survivors));
-    Ok(sorted.rows.into_iter().map(|(_, row)| row).collect())
+    let spread = spread::by_series(&rows.keys, &rows.series, &tallies, &ranks)?;
+    Ok((sorted.rows.into_iter().map(|(_, row)| row).collect(), spread))
 }
 
 /// Under `--mode fail` a key that the table has stops the job.

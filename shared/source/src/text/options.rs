@@ -1,11 +1,11 @@
 //! The options of text files as typed → checked rules. Must never let a mistyped option pass.
 
 use crate::convert::{ConstantColumn, NumberFormat, Rules};
-use crate::similar::nearest;
 use arrow::array::ArrayRef;
 use encoding_rs::Encoding;
 use std::collections::HashSet;
 use timelake_model::request::TextOptions;
+use timelake_model::similar::nearest;
 use timelake_model::{Column, ColumnType, Error, Reason, Result};
 
 /// How text files are read.

@@ -282,6 +282,8 @@ impl Attempts for Writing<'_> {
             time: Some((start, TimestampUs(start.0 + 1))),
             column_sums: BTreeMap::new(),
             key_hash: 0,
+            chunk_rows: BTreeMap::new(),
+            series: Default::default(),
         }))
     }
 }

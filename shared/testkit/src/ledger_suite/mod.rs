@@ -22,7 +22,7 @@ use std::any::Any;
 use std::sync::Arc;
 use timelake_engine::ports::{JobStore, UnitEnd, UnitQueue};
 use timelake_model::ledger::{GroupRecord, JobRecord, Phase, PlanRecord, RoundKey, State, UnitMessage, UnitRecord};
-use timelake_model::receipt::WrittenFile;
+use timelake_model::receipt::{SeriesRows, WrittenFile};
 use timelake_model::{AttemptId, BackfillRequest, Counts, Error, GroupName, JobId, Reason, Receipt, TimestampUs, UnitReceipt, Window};
 
 /// Job store and queue of one lake.
@@ -163,6 +163,8 @@ pub fn done(key: &RoundKey, unit: u32, attempt: &AttemptId) -> UnitEnd {
         time: Some((TimestampUs(-5), TimestampUs(i64::MAX))),
         column_sums: sums.into(),
         key_hash: 1 << 63,
+        chunk_rows: [(-1, 4), (i64::MAX, 6)].into(),
+        series: SeriesRows::default(),
     })))
 }
 

@@ -1,7 +1,7 @@
 //! "Did you mean": the candidate a mistyped name most likely stands for.
 
 /// The nearest candidate, if it is near enough to be worth saying.
-pub(crate) fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let folded = wanted.to_lowercase();
     let limit = (wanted.chars().count() / 3).clamp(1, 3);
     candidates
@@ -10,6 +10,12 @@ pub(crate) fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a
         .filter(|(distance, _)| *distance <= limit)
         .min()
         .map(|(_, candidate)| candidate)
+}
+
+/// The hint of an error about a name that is none of `names`: the likely one, and all of them.
+pub fn names_hint(wanted: &str, what: &str, names: &[&str]) -> String {
+    let meant = nearest(wanted, names.iter().copied()).map_or(String::new(), |name| format!("did you mean {name}? "));
+    format!("{meant}{what}: {}", names.join(", "))
 }
 
 /// Edits (insert, remove, replace, swap of neighbours) between two words.
@@ -37,6 +43,21 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_a_command_are_found_by_the_same_rule() {
+        let verbs = ["list", "status", "resume", "report", "gc"];
+        for (word, meant) in [("lst", Some("list")), ("statsu", Some("status")), ("RESUME", Some("resume")), ("repot", Some("report"))] {
+            assert_eq!(nearest(word, verbs), meant, "{word}");
+        }
+        assert_eq!((nearest("sensor", verbs), nearest("", verbs)), (None, None));
+    }
+
+    #[test]
+    fn a_hint_has_all_names_and_the_likely_one_first() {
+        assert_eq!(names_hint("vlaue", "columns", &["ts", "value"]), "did you mean value? columns: ts, value");
+        assert_eq!(names_hint("humidity", "columns", &["ts", "value"]), "columns: ts, value");
+    }
 
     #[test]
     fn finds_typing_slips_and_nothing_far() {
