@@ -22,14 +22,14 @@ fn of_archive() -> Option<String> {
 }
 
 fn of_checkout() -> Option<String> {
-    // Sources that only lie inside some other repository are not of its commit.
-    git(&["ls-files", "--error-unmatch", "build.rs"])?;
     // Commits and checkouts write both. A path that is not there would make every build run this again.
     for name in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--git-path", name]).filter(|path| Path::new(path).exists()) {
             println!("cargo::rerun-if-changed={path}");
         }
     }
+    // Sources that only lie inside some other repository are not of its commit.
+    git(&["ls-files", "--error-unmatch", "build.rs"])?;
     git(&["rev-parse", "HEAD"])
 }
 

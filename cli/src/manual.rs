@@ -70,5 +70,6 @@ fn rendered(command: Command) -> Result<String> {
         .manual(NAME)
         .render(&mut page)
         .map_err(|e| Error::internal(format!("the page cannot be made: {e}")))?;
-    Ok(String::from_utf8_lossy(&page).into_owned())
+    // Examples are to be copied: their lines stay as they are, until the next section.
+    Ok(String::from_utf8_lossy(&page).replace("\n.SH EXTRA\n", "\n.SH EXAMPLES\n.nf\n"))
 }

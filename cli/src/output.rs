@@ -146,6 +146,10 @@ impl Fields {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
+    pub fn without(mut self, name: &str) -> Fields {
+        self.0.retain(|(known, _)| known != name);
+        self
+    }
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,13 +1,22 @@
 //! Files that a command writes for its user: whole or not at all. `-` is stdout.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use timelake_model::{Error, Reason, Result};
 
 /// Is stdin or stdout meant, not a file?
 pub fn is_standard(file: &Path) -> bool {
     file.as_os_str() == "-"
+}
+
+/// Why something could not be written.
+pub fn reason(error: &std::io::Error) -> Reason {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Reason::DiskFull,
+        ErrorKind::PermissionDenied => Reason::AccessDenied,
+        _ => Reason::StorageUnavailable,
+    }
 }
 
 /// Replaces the file in one step: a reader sees the old one or the new one, also after a crash.
@@ -18,14 +27,14 @@ pub fn write(file: &Path, text: &str) -> Result<()> {
         _ => replace(file, text),
     };
     written.map_err(|e| {
-        Error::unavailable(Reason::StorageUnavailable, format!("cannot write {}: {e}", file.display()))
+        Error::unavailable(reason(&e), format!("cannot write {}: {e}", file.display()))
             .hint("name a file in a folder that exists and may be written")
             .at(|p| p.file = Some(file.display().to_string()))
     })
 }
 
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
-    let name = file.file_name().ok_or(std::io::ErrorKind::InvalidInput)?.to_string_lossy();
+    let name = file.file_name().ok_or(ErrorKind::InvalidInput)?.to_string_lossy();
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_path_buf);
     let new = folder.join(format!(".{name}.{}.tmp", std::process::id()));
     let done = OpenOptions::new()

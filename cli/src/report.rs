@@ -94,14 +94,14 @@ pub fn full(m: &RunManifest, record: &JobRecord, layout: Layout, again: &Again) 
 /// The overview, and what only a report needs.
 pub fn all_fields(m: &RunManifest) -> Fields {
     let mut fields = overview(m, 0);
-    fields
-        .add("as of", format!("{} UTC", instant(m.as_of)))
-        .add(
-            "plan",
-            format!("{}, at most {} rows each, hash {}", counted(m.plan.units, "unit"), number(m.plan.unit_rows_limit), m.plan.hash),
-        )
-        .add("base snapshot", m.plan.base_snapshot.map_or("-".into(), |id| id.to_string()))
-        .add("key hash", m.key_hash.clone());
+    fields.add("as of", format!("{} UTC", instant(m.as_of)));
+    let plan = &m.plan;
+    if !plan.hash.is_empty() {
+        let limit = number(plan.unit_rows_limit);
+        fields.add("plan", format!("{}, at most {limit} rows each, hash {}", counted(plan.units, "unit"), plan.hash));
+        fields.add("base snapshot", plan.base_snapshot.map_or("-".into(), |id| id.to_string()));
+    }
+    fields.add("key hash", m.key_hash.clone());
     if let Some(bytes) = m.peak_memory_bytes {
         fields.add("peak memory", size(bytes));
     }

@@ -377,11 +377,7 @@ fn write_stdout(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            let reason = match error.kind() {
-                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => timelake_model::Reason::DiskFull,
-                _ => timelake_model::Reason::StorageUnavailable,
-            };
-            Err(Error::unavailable(reason, format!("cannot write the answer to stdout: {error}"))
+            Err(Error::unavailable(output_file::reason(&error), format!("cannot write the answer to stdout: {error}"))
                 .hint("the work itself is done; `timelake backfill list` and `report JOB` show it again"))
         }
         _ => Ok(()),

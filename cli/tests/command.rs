@@ -185,6 +185,8 @@ fn completions_and_pages_know_every_command() {
     let (page, _, code) = texts(&timelake(&["man", "backfill", "report"]));
     assert_eq!(code, 0);
     assert!(page.contains(".TH timelake-backfill-report 1") && page.contains("timelake 0."), "{page}");
+    let (page, _, _) = texts(&timelake(&["man", "backfill"]));
+    assert!(page.contains(".SH EXAMPLES\n.nf\nExamples:\n") && !page.contains("EXTRA"), "{page}");
     let (_, stderr, code) = texts(&timelake(&["man", "backfill", "repot"]));
     assert!(code == 2 && stderr.contains("did you mean report?"), "{stderr}");
     let folder = std::env::temp_dir().join(format!("timelake-man-{}", std::process::id()));

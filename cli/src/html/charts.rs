@@ -12,19 +12,27 @@ use timelake_model::timeline::{RunTimeline, StepSpan};
 
 /// Units across a chart, whatever its width on the screen.
 const WIDE: f64 = 1000.0;
-/// Units of the bars' height.
+/// Height of the bars, in pixels.
 const HIGH: f64 = 200.0;
+/// Height of a line of steps, in pixels.
+const LANE: f64 = 12.0;
 /// More bars than these are joined.
 const MOST_BARS: i64 = 120;
+/// Of few bars, so that they still look like bars.
+const WIDEST_BAR: f64 = 80.0;
 /// Parts of a run whose rates are shown.
 const RATE_BARS: usize = 60;
 /// Height of a line of the flow, in pixels.
 const SLOT: f64 = 44.0;
 
-/// A drawing that says what it shows.
-fn drawing(class: &str, (width, height): (f64, f64), title: &str, shapes: Html) -> Html {
-    let view = format!("0 0 {width} {height}");
-    element("svg", &[("class", class), ("viewBox", &view), ("preserveAspectRatio", "none"), ("role", "img"), ("aria-label", title)], shapes)
+/// A drawing that says what it shows; `height` pixels high and as wide as there is room, which `view` is stretched to.
+fn drawing(height: f64, view: (f64, f64), title: &str, shapes: Html) -> Html {
+    let (view, style) = (format!("0 0 {} {}", view.0, view.1), format!("height:{height}px"));
+    element(
+        "svg",
+        &[("style", &style), ("viewBox", &view), ("preserveAspectRatio", "none"), ("role", "img"), ("aria-label", title)],
+        shapes,
+    )
 }
 
 fn rectangle(class: &str, x: f64, y: f64, width: f64, height: f64, told: &str) -> Html {
@@ -81,7 +89,7 @@ pub fn flow(read: u64, lines: &[RowLine]) -> Html {
         "flow",
         [
             of("div", "source", [plain("b", number(read)), of("span", "name", "rows read")]),
-            drawing("bands", (100.0, height), "What became of the rows read; the table below has the figures", shapes.into()),
+            drawing(height, (100.0, height), "What became of the rows read; the table below has the figures", shapes.into()),
             of("ul", "ends", labels),
         ],
     )
@@ -130,7 +138,8 @@ pub fn chunks(bars: &[Bar]) -> Html {
         );
         let high = |rows: u64| if rows == 0 { 0.0 } else { (HIGH * rows as f64 / top).max(1.0) };
         let (existing, written) = (high(bar.existing), high(bar.written));
-        let (x, width) = (slot * (i as f64 + 0.1), slot * 0.8);
+        let width = (slot * 0.8).min(WIDEST_BAR);
+        let x = slot * (i as f64 + 0.5) - width / 2.0;
         shapes.push(rectangle("c-before", x, HIGH - existing, width, existing, &told));
         shapes.push(rectangle("c-written", x, HIGH - existing - written, width, written, &told));
     }
@@ -140,7 +149,7 @@ pub fn chunks(bars: &[Bar]) -> Html {
         [first, .., last] => vec![first.name.clone(), last.name.clone()],
     };
     let title = "Rows per chunk before and after; the table below has the figures";
-    plot(&ticks, |rows| number(rows as u64), drawing("bars", (WIDE, HIGH), title, shapes.into()), &ends)
+    plot(&ticks, |rows| number(rows as u64), drawing(HIGH, (WIDE, HIGH), title, shapes.into()), &ends)
 }
 
 /// A run's rates over time, and below it when its steps ran.
@@ -171,7 +180,7 @@ pub fn run(run: &RunTimeline) -> Html {
             }
         }
         let title = "Rows per second over the time of the run; the table below has the figures of each step";
-        out.push(plot(&ticks, |r| rate(r).replace(" rows/s", "/s"), drawing("bars", (WIDE, HIGH), title, shapes.into()), &[]));
+        out.push(plot(&ticks, |r| rate(r).replace(" rows/s", "/s"), drawing(HIGH, (WIDE, HIGH), title, shapes.into()), &[]));
     }
     let mut lanes: Vec<(&str, Vec<Html>)> = Vec::new();
     for span in &run.spans {
@@ -179,7 +188,7 @@ pub fn run(run: &RunTimeline) -> Html {
         let width = (WIDE * span.seconds / seconds).max(LEAST);
         let x = (WIDE * span.start_seconds / seconds).min(WIDE - width);
         let told = format!("{}: {:.2} s from {:.2} s on", span.step, span.seconds, span.start_seconds);
-        let shape = rectangle(&format!("s-{}", span.step), x, 0.0, width, 10.0, &told);
+        let shape = rectangle(&format!("s-{}", span.step), x, 0.0, width, LANE, &told);
         match lanes.iter_mut().find(|(step, _)| *step == span.step) {
             Some((_, shapes)) => shapes.push(shape),
             None => lanes.push((&span.step, vec![shape])),
@@ -187,7 +196,7 @@ pub fn run(run: &RunTimeline) -> Html {
     }
     for (step, shapes) in lanes {
         let title = format!("When {step} ran");
-        out.push(of("div", "plot lane", [of("div", "y", step), drawing("lane", (WIDE, 10.0), &title, shapes.into())]));
+        out.push(of("div", "plot lane", [of("div", "y", step), drawing(LANE, (WIDE, LANE), &title, shapes.into())]));
     }
     let axis = vec![plain("span", "0 s"), plain("span", crate::output::duration(run.seconds))];
     out.push(of("div", "plot", [of("div", "y", Html::default()), of("div", "x", axis)]));

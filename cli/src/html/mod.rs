@@ -86,7 +86,8 @@ fn window_text(m: &RunManifest) -> String {
 /// Why the job stands still, or what is left to do.
 fn standing(m: &RunManifest, again: &Again) -> Html {
     let next = report::next(m.state, &m.job, m.error.as_ref(), again);
-    let next = plain("ul", next.into_iter().map(|line| plain("li", plain("code", line))).collect::<Vec<_>>());
+    let line = |line: String| if line.starts_with("timelake ") { plain("code", line) } else { line.into() };
+    let next = plain("ul", next.into_iter().map(|text| plain("li", line(text))).collect::<Vec<_>>());
     let Some(error) = m.error.as_ref().filter(|_| !m.state.is_published()) else {
         let open = !m.state.is_published();
         return if open { of("div", "callout", [plain("p", plain("b", "What to do next")), next]) } else { Html::default() };
@@ -107,7 +108,11 @@ fn standing(m: &RunManifest, again: &Again) -> Html {
 fn tiles(m: &RunManifest, timeline: &Timeline) -> Html {
     let tile =
         |figure: String, name: &str, note: String| of("div", "tile", [of("span", "name", name), plain("b", figure), plain("small", note)]);
-    let unseen = if m.counts.rows_written > 0 && report::is_unpublished(m.state) { "not published" } else { "in the table" };
+    let unseen = match (report::is_unpublished(m.state), m.counts.rows_written) {
+        (false, _) => "in the table",
+        (true, 0) => "nothing is published",
+        (true, _) => "not published",
+    };
     let seconds: f64 = timeline.runs.iter().filter(|run| run.generation == m.generation).map(|run| run.seconds).sum();
     let runs = timeline.runs.iter().filter(|run| run.generation == m.generation).count() as u64;
     let mut tiles = vec![
@@ -141,11 +146,18 @@ fn rows(m: &RunManifest, lines: &[RowLine]) -> Html {
     });
     let total = vec![plain("b", "read"), plain("b", number(m.counts.rows_read)), Html::default(), Html::default()];
     let table = table(&["", "rows#", "share#", ""], body.chain([total]));
-    let wrong = (m.counts.accounted() != m.counts.rows_read)
-        .then(|| of("p", "bad", format!("These do not agree: the lines add up to {}.", number(m.counts.accounted()))));
+    let mut notes = Vec::new();
+    if m.state == State::Rejected && m.counts.rows_read < m.source.rows {
+        let text =
+            format!("Of the {} only those are counted that ended before the job was rejected.", counted(m.source.rows, "source row"));
+        notes.push(of("p", "note", text));
+    }
+    if m.counts.accounted() != m.counts.rows_read {
+        notes.push(of("p", "bad", format!("These do not agree: the lines add up to {}.", number(m.counts.accounted()))));
+    }
     let cells = report::cell_fields(&m.counts);
     let cells = if cells.is_empty() { Html::default() } else { [plain("h3", "Cells"), definitions(&cells)].into() };
-    [charts::flow(m.counts.rows_read, lines), wrong.unwrap_or_default(), details_of("Figures", table, true), cells].into()
+    [charts::flow(m.counts.rows_read, lines), notes.into(), details_of("Figures", table, true), cells].into()
 }
 
 fn chunks(m: &RunManifest) -> Html {
@@ -264,6 +276,7 @@ fn missing(m: &RunManifest) -> Html {
 }
 
 fn details(m: &RunManifest, record: &JobRecord, again: &Again) -> Html {
+    // The time is that of the last run; all runs stand above.
     let mut fields = report::all_fields(m);
     fields.add("generation", m.generation.to_string());
     let command = command_text::command(&record.request, &again.lake, 0, crate::output::Layout { width: Some(100), color: false });
@@ -291,7 +304,7 @@ fn details(m: &RunManifest, record: &JobRecord, again: &Again) -> Html {
     let ranges = list(m.rollup_ranges.iter().map(|range| plain("li", window(range))));
     [
         plain("pre", plain("code", command)),
-        definitions(&fields),
+        definitions(&fields.without("time")),
         if m.groups.is_empty() { Html::default() } else { details_of("Groups", [groups, cut(m.groups.len())].into(), true) },
         if m.checks.is_empty() { Html::default() } else { details_of("Checks before publishing", checks, true) },
         if m.rollup_ranges.is_empty() { Html::default() } else { details_of("Changed ranges (UTC)", ranges, false) },

@@ -69,11 +69,7 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
     let mut gathered = gather::gather(&task.reading, task.unit, &mut rows)?;
 
     let (order, series) = order_rows(task, &mut rows, &mut gathered)?;
-    let chunk_rows = spread::by_chunk(order.iter().map(|r| rows.times[*r as usize]), task.plan.period);
-    let time = order.iter().map(|r| rows.times[*r as usize]).fold(None, |range, t| match range {
-        None => Some((t, t)),
-        Some((low, high)) => Some((t.min(low), t.max(high))),
-    });
+    let (chunk_rows, time) = spread::by_chunk(order.iter().map(|r| rows.times[*r as usize]), task.plan.period);
     gathered.counts.rows_written = order.len() as u64;
 
     let (spec_id, target_file_bytes) = state.files_of(task.unit.layout);

@@ -24,11 +24,13 @@ pub struct Tally {
     pub written: u32,
 }
 
-/// Rows by ordinal. Neighbours in the order are mostly of one chunk: its limits are looked at first.
-pub fn by_chunk(times: impl Iterator<Item = i64>, period: Period) -> BTreeMap<i64, u64> {
+/// Rows by ordinal, and the first and last time. Neighbours are mostly of one chunk: its limits are looked at first.
+pub fn by_chunk(times: impl Iterator<Item = i64>, period: Period) -> (BTreeMap<i64, u64>, Option<(i64, i64)>) {
     let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
     let (mut low, mut high, mut ordinal, mut rows) = (i64::MAX, i64::MIN, 0, 0);
+    let (mut first, mut last) = (i64::MAX, i64::MIN);
     for time in times {
+        (first, last) = (first.min(time), last.max(time));
         if !(low <= time && time < high) {
             if rows > 0 {
                 *counts.entry(ordinal).or_default() += rows;
@@ -41,7 +43,7 @@ pub fn by_chunk(times: impl Iterator<Item = i64>, period: Period) -> BTreeMap<i6
     if rows > 0 {
         *counts.entry(ordinal).or_default() += rows;
     }
-    counts
+    (counts, (first <= last).then_some((first, last)))
 }
 
 /// `tallies` and `ranks`: by code of `series`. Outliers that are equally far come in the order of ranks.
@@ -97,8 +99,8 @@ mod tests {
     fn rows_are_counted_by_chunk_also_when_they_go_back_and_before_1970() {
         let day = 86_400_000_000i64;
         let counts = by_chunk([0, day - 1, day, 0, -1, -1, 5 * day].into_iter(), Period::Day);
-        assert_eq!(counts, [(-1, 2), (0, 3), (1, 1), (5, 1)].into());
-        assert_eq!(by_chunk([].into_iter(), Period::Month), BTreeMap::new());
+        assert_eq!(counts, ([(-1, 2), (0, 3), (1, 1), (5, 1)].into(), Some((-1, 5 * day))));
+        assert_eq!(by_chunk([].into_iter(), Period::Month), (BTreeMap::new(), None));
     }
 
     fn spread(tallies: &[(u32, u32)]) -> SeriesRows {

@@ -16,7 +16,7 @@ use timelake_engine::{Engine, store, tables};
 use timelake_model::inventory::{InventoryObject, RowGroupInfo, TableState};
 use timelake_model::ledger::{JobRecord, Phase, RoundKey, State};
 use timelake_model::plan::{PLAN_VERSION, PublishGroup, SeriesSlice, UnitInput};
-use timelake_model::receipt::{ManifestRef, RowGroupRows, WrittenFile};
+use timelake_model::receipt::{ManifestRef, RowGroupRows, SeriesRows, WrittenFile};
 use timelake_model::time::{MICROS_PER_DAY, Period};
 use timelake_model::{
     AttemptId, BackfillRequest, Counts, Error, GroupName, Inventory, JobId, Reason, Receipt, Result, SourceObject, TableContract,
@@ -282,8 +282,8 @@ impl Attempts for Writing<'_> {
             time: Some((start, TimestampUs(start.0 + 1))),
             column_sums: BTreeMap::new(),
             key_hash: 0,
-            chunk_rows: BTreeMap::new(),
-            series: Default::default(),
+            chunk_rows: [(day, ROWS)].into(),
+            series: SeriesRows::default(),
         }))
     }
 }
