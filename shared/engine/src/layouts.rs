@@ -58,21 +58,20 @@ pub async fn with_specs(engine: &Engine, open: &OpenTable) -> Result<OpenTable> 
         let schema = metadata.current_schema();
         check(contract, schema, &metadata.default_partition_spec().as_ref().clone().into_unbound())?;
         refuse_partitioned_deletes(table).await?;
+        let mut updates = Vec::new();
         for layout in &contract.layout {
             let spec = unbound(layout, schema)?;
             if spec_like(metadata, &spec).is_none() {
-                // One at a time: the ids of its fields follow from the last one assigned.
-                return Ok(Some(Commit {
-                    requirements: vec![
-                        TableRequirement::UuidMatch { uuid: metadata.uuid() },
-                        TableRequirement::CurrentSchemaIdMatch { current_schema_id: metadata.current_schema_id() },
-                        TableRequirement::LastAssignedPartitionIdMatch { last_assigned_partition_id: metadata.last_partition_id() },
-                    ],
-                    updates: vec![TableUpdate::AddSpec { spec: without_id(&spec)? }],
-                }));
+                updates.push(TableUpdate::AddSpec { spec: without_id(&spec)? });
             }
         }
-        Ok(None)
+        // The ids of the new fields follow from the last one assigned.
+        let requirements = vec![
+            TableRequirement::UuidMatch { uuid: metadata.uuid() },
+            TableRequirement::CurrentSchemaIdMatch { current_schema_id: metadata.current_schema_id() },
+            TableRequirement::LastAssignedPartitionIdMatch { last_assigned_partition_id: metadata.last_partition_id() },
+        ];
+        Ok((!updates.is_empty()).then_some(Commit { requirements, updates }))
     })
     .await?;
     Ok(OpenTable { table, ..open.clone() })
