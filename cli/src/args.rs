@@ -11,6 +11,7 @@ use timelake_model::request::{Ambiguous, Mode, Nonexistent, OnBadRow, OnOutOfRan
 pub const VERSION: &str = env!("TIMELAKE_VERSION");
 pub const DEFAULT_LAKE: &str = "./lake";
 pub const LAKE_VARIABLE: &str = "TIMELAKE_LAKE";
+pub const WAREHOUSE_VARIABLE: &str = "TIMELAKE_WAREHOUSE";
 /// Verbs that stand where TABLE stands otherwise.
 pub const JOB_VERBS: [&str; 9] = ["list", "locks", "status", "resume", "cancel", "report", "validate", "publish", "gc"];
 
@@ -406,6 +407,9 @@ pub struct CreateArgs {
     /// What identifies a row, or `none` [default: series key and time column]
     #[arg(long, value_name = "COLS")]
     pub dedup_key: Option<String>,
+    /// Where the table's files go: `s3://bucket/prefix` [default: the lake's folder]
+    #[arg(long, value_name = "URI", env = WAREHOUSE_VARIABLE, hide_env_values = true)]
+    pub warehouse: Option<String>,
     /// For example `month(ts),bucket(16,device_id)` [default: by day]
     #[arg(long, value_name = "FIELDS")]
     pub partition: Option<String>,

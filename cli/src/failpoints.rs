@@ -1,7 +1,7 @@
 //! Test builds only: kills, delays or records the process at step boundaries, as `TIMELAKE_FAILPOINTS` says.
 //!
 //! Comma separated: `kill:BOUNDARY:N` (SIGKILL the N-th time it is reached), `delay:BOUNDARY:MS` (`all` for each of
-//! them), `wait:BOUNDARY:FILE` (until the file is there, a minute at most), `trace:FILE` (a line per boundary reached: its name, and when, in microseconds since 1970).
+//! them), `wait:BOUNDARY:FILE` (until the file is there, two minutes at most), `trace:FILE` (a line per boundary reached: its name, and when, in microseconds since 1970).
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -12,7 +12,7 @@ use timelake_engine::boundary::{self, Boundary};
 use timelake_engine::ports::Clock;
 use timelake_local::SystemClock;
 
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const LONGEST_WAIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(5);
 
 enum Action {

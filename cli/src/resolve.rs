@@ -113,6 +113,20 @@ pub fn gc(older_than: &str, dry_run: bool) -> Result<GcOptions> {
     Ok(GcOptions { older_than: duration("--older-than", older_than)?, dry_run })
 }
 
+/// The prefix that a new table's location starts with.
+pub fn warehouse(prefix: &str) -> Result<&str> {
+    let bucket = prefix.strip_prefix("s3://").and_then(|rest| rest.split('/').next());
+    if bucket.is_some_and(|bucket| !bucket.is_empty()) && !prefix.contains(['#', '?']) {
+        return Ok(prefix);
+    }
+    Err(Error::invalid(Reason::InvalidOption, format!("--warehouse {prefix} is no prefix of a bucket"))
+        .hint("write s3://bucket/prefix; without the option a table's files are in the lake's folder")
+        .at(|p| {
+            p.option = Some("--warehouse".into());
+            p.value = Some(prefix.into());
+        }))
+}
+
 pub fn create_table(create: &CreateArgs) -> Result<CreateTable> {
     Ok(CreateTable {
         name: table_name(&create.table)?,

@@ -16,9 +16,10 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use timelake_aws::{S3Objects, WarehouseStorageFactory};
 use timelake_engine::progress::StopFlag;
 use timelake_engine::tables::{TableInfo, check_create};
-use timelake_local::Lake;
+use timelake_local::{Lake, RemoteObjects};
 use timelake_model::ledger::State;
 use timelake_model::manifest::RunManifest;
 use timelake_model::verdict::Verdict;
@@ -197,20 +198,20 @@ fn execute(cli: Cli, settings: &Settings) -> Result<Answer> {
         match &cli.command {
             Command::Worker(worker) => {
                 let options = resolve::worker(worker, available_threads)?;
-                let worked = Lake::open(folder, false)?.work(&options, console.as_ref(), &stop).await?;
+                let worked = lake(folder, false, None)?.work(&options, console.as_ref(), &stop).await?;
                 Ok(settings.data(&worked, |_| lake_text::worked(&worked)))
             }
             // Answered above.
             Command::Completions { .. } | Command::Man { .. } => Ok(Answer::default()),
-            Command::Table { verb } => table(verb, settings, &|create| Lake::open(folder, create)).await,
+            Command::Table { verb } => table(verb, settings, &|create, warehouse| lake(folder, create, warehouse)).await,
             Command::Backfill(args) => match &args.verb {
                 Some(verb) => {
                     let verb = checked_verb(verb, args)?;
-                    job(verb, settings, &Lake::open(folder, false)?, &console, &stop).await
+                    job(verb, settings, &lake(folder, false, None)?, &console, &stop).await
                 }
                 None => {
                     let (request, options) = backfill_request(&args.load, read_request(&args.load)?, available_threads)?;
-                    let lake = Lake::open(folder, false)?;
+                    let lake = lake(folder, false, None)?;
                     let manifest = lake.backfill(&request, &options, console.as_ref(), &stop).await?;
                     ran(&manifest, settings, &lake, &console).await
                 }
@@ -268,22 +269,38 @@ fn checked_verb<'a>(verb: &'a JobVerb, args: &BackfillArgs) -> Result<&'a JobVer
         }))
 }
 
-async fn table(verb: &TableVerb, settings: &Settings, open: &(dyn Fn(bool) -> Result<Lake> + Sync)) -> Result<Answer> {
+/// Opens the lake; `true` makes it when it is absent. New tables go to the warehouse, if one is named.
+type Open<'a> = dyn Fn(bool, Option<&str>) -> Result<Lake> + Sync + 'a;
+
+/// A lake in a folder, whose sources and tables may be on S3.
+fn lake(folder: &Path, create: bool, warehouse: Option<&str>) -> Result<Lake> {
+    let s3 = S3Objects::new();
+    let remote = RemoteObjects {
+        scheme: timelake_aws::SCHEME,
+        objects: Arc::new(s3.clone()),
+        sources: Arc::new(s3.clone()),
+        storage: Arc::new(WarehouseStorageFactory::new(s3)),
+    };
+    Lake::open(folder, create, remote, warehouse)
+}
+
+async fn table(verb: &TableVerb, settings: &Settings, open: &Open<'_>) -> Result<Answer> {
     Ok(match verb {
         TableVerb::Create(create) => {
+            let warehouse = create.warehouse.as_deref().map(resolve::warehouse).transpose()?;
             let create = resolve::create_table(create)?;
             // A request that cannot be met leaves no lake behind.
             check_create(&create)?;
-            settings.table(&open(true)?.create_table(&create).await?, table_text::table)
+            settings.table(&open(true, warehouse)?.create_table(&create).await?, table_text::table)
         }
         TableVerb::List => {
-            let tables = open(false)?.list_tables().await?;
+            let tables = open(false, None)?.list_tables().await?;
             settings.data(&serde_json::json!({ "tables": tables }), |layout| table_text::list(&tables, layout))
         }
-        TableVerb::Show { table } => settings.table(&open(false)?.show_table(&resolve::table_name(table)?).await?, table_text::table),
+        TableVerb::Show { table } => settings.table(&open(false, None)?.show_table(&resolve::table_name(table)?).await?, table_text::table),
         TableVerb::Contract(contract) => {
             let name = resolve::table_name(&contract.table)?;
-            let lake = open(false)?;
+            let lake = open(false, None)?;
             let info = match resolve::contract_change(contract) {
                 Some(change) => lake.set_contract(&name, &change).await?,
                 None => lake.show_table(&name).await?,

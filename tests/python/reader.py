@@ -16,6 +16,8 @@ import uuid
 from pathlib import Path
 from xml.etree import ElementTree
 
+import botocore.config
+import botocore.session
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -49,7 +51,43 @@ DUCK = duck_connection()
 def catalog(request):
     lake = Path(request["lake"]).absolute()
     lake.mkdir(parents=True, exist_ok=True)
-    return SqlCatalog("timelake", uri=f"sqlite:///{lake}/catalog.db", warehouse=f"file://{lake}/warehouse")
+    return SqlCatalog("timelake", uri=f"sqlite:///{lake}/catalog.db", warehouse=f"file://{lake}/warehouse", **s3_properties(request))
+
+
+def s3_properties(request):
+    if "s3" not in request:
+        return {}
+    return {
+        "s3.endpoint": request["s3"], "s3.region": "eu-central-1", "s3.access-key-id": "test", "s3.secret-access-key": "test",
+    }  # fmt: skip
+
+
+def s3(request):
+    return botocore.session.get_session().create_client(
+        "s3", endpoint_url=request["s3"], region_name="eu-central-1", aws_access_key_id="test", aws_secret_access_key="test",
+        config=botocore.config.Config(s3={"addressing_style": "path"}),
+    )  # fmt: skip
+
+
+def s3_bucket(request):
+    s3(request).create_bucket(Bucket=request["bucket"], CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+
+
+def s3_put(request):
+    body = Path(request["file"]).read_bytes() if "file" in request else request["text"].encode()
+    return s3(request).put_object(Bucket=request["bucket"], Key=request["key"], Body=body)["ETag"].strip('"')
+
+
+def s3_delete(request):
+    s3(request).delete_object(Bucket=request["bucket"], Key=request["key"])
+
+
+def s3_list(request):
+    """Keys and sizes, and what is left of uploads that were never finished."""
+    pages = s3(request).get_paginator("list_objects_v2").paginate(Bucket=request["bucket"], Prefix=request.get("prefix", ""))
+    objects = {o["Key"]: o["Size"] for page in pages for o in page.get("Contents", [])}
+    uploads = s3(request).list_multipart_uploads(Bucket=request["bucket"]).get("Uploads", [])
+    return {"objects": objects, "uploads": [u["Key"] for u in uploads]}
 
 
 def load(request):
@@ -424,7 +462,7 @@ def page(request):
 
 COMMANDS = {
     f.__name__: f
-    for f in (read, probe, create_table, append, delete, compact, add_column, ledger_sql, hold, let_go, set_property, remove_property, create_branch, remove_branch, set_main, summary, inspect, parquet, page, tables)
+    for f in (read, probe, create_table, append, delete, compact, add_column, ledger_sql, hold, let_go, set_property, remove_property, create_branch, remove_branch, set_main, summary, inspect, parquet, page, tables, s3_bucket, s3_put, s3_delete, s3_list)
 }
 
 

@@ -14,11 +14,18 @@ use tempfile::TempDir;
 /// The longest any command of these tests may take; a hang must fail, not wait for a person.
 const COMMAND_LIMIT: Duration = Duration::from_secs(180);
 const BOUNDARY_LIMIT: Duration = Duration::from_secs(60);
+const SIGNAL_TIME: Duration = Duration::from_millis(500);
+/// No word of the command may hold it.
+pub const SECRET: &str = "wJalrXUtnFEMI-secret";
 const POLL: Duration = Duration::from_millis(5);
 
 pub struct Lab {
     folder: TempDir,
     binary: PathBuf,
+    /// Environment of the command.
+    variables: Vec<(String, String)>,
+    /// Endpoint of the object store, for the readers.
+    endpoint: Option<String>,
 }
 
 /// A command that ended.
@@ -47,7 +54,25 @@ impl Default for Lab {
 impl Lab {
     pub fn new() -> Lab {
         let folder = tempfile::Builder::new().prefix("timelake-test-").tempdir().expect("a temporary folder");
-        Lab { folder, binary: find_binary() }
+        Lab { folder, binary: find_binary(), variables: Vec::new(), endpoint: None }
+    }
+    /// The command finds its object store at `command`, the readers at `readers`.
+    pub fn on_s3(mut self, command: &str, readers: &str) -> Lab {
+        let variables = [
+            ("AWS_ENDPOINT_URL_S3", command),
+            ("AWS_REGION", "eu-central-1"),
+            ("AWS_ACCESS_KEY_ID", "test"),
+            ("AWS_SECRET_ACCESS_KEY", SECRET),
+            ("AWS_EC2_METADATA_DISABLED", "true"),
+        ];
+        self.variables = variables.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
+        self.endpoint = Some(readers.to_string());
+        self
+    }
+    /// Environment of the command, over what it has.
+    pub fn with_variables(mut self, variables: &[(&str, &str)]) -> Lab {
+        self.variables.extend(variables.iter().map(|(name, value)| (name.to_string(), value.to_string())));
+        self
     }
     /// Where the command runs; relative paths of arguments start here.
     pub fn folder(&self) -> &Path {
@@ -88,10 +113,11 @@ impl Lab {
         let mut command = Command::new(&self.binary);
         command.args(arguments.iter().map(AsRef::as_ref)).current_dir(self.folder());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("TIMELAKE_")) {
+        let is_ours = |name: &str| ["TIMELAKE_", "AWS_"].iter().any(|start| name.starts_with(start));
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(&name.to_string_lossy())) {
             command.env_remove(name);
         }
-        command.env("TIMELAKE_LAKE", self.lake()).env("RUST_BACKTRACE", "1");
+        command.env("TIMELAKE_LAKE", self.lake()).env("RUST_BACKTRACE", "1").envs(self.variables.iter().cloned());
         command
     }
     pub fn run(&self, mut command: Command) -> Running {
@@ -154,6 +180,9 @@ impl Lab {
 
     fn ask(&self, mut request: Value) -> Value {
         request["lake"] = json!(self.lake());
+        if let Some(endpoint) = &self.endpoint {
+            request["s3"] = json!(endpoint);
+        }
         if request.get("table").is_none() {
             request["table"] = json!("iot.sensor");
         }
@@ -226,10 +255,11 @@ impl Running {
         let _ = self.child.kill();
         self.wait()
     }
-    /// Ctrl-C.
+    /// Ctrl-C. Returns when the process has had time to take note of it.
     pub fn interrupt(&self) {
         let status = Command::new("kill").args(["-INT", &self.id().to_string()]).status().expect("the kill command");
         assert!(status.success(), "kill -INT {}: {status}", self.id());
+        std::thread::sleep(SIGNAL_TIME);
     }
     pub fn wait(mut self) -> Outcome {
         let start = Instant::now();
@@ -252,6 +282,7 @@ impl Running {
             stderr: text(self.stderr.take()),
         };
         assert!(!outcome.stderr.contains("panicked at"), "a panic reached the user\n{outcome}");
+        assert!(!outcome.stderr.contains(SECRET) && !outcome.stdout.contains(SECRET), "a secret was told\n{outcome}");
         outcome
     }
 }

@@ -4,15 +4,19 @@
 //! Takes the command from `TIMELAKE_BIN` (else the one built beside the test executable) and Python from
 //! `TIMELAKE_PYTHON` (else `.venv/bin/python` of the workspace). What is missing is a failure, never a skipped test.
 
+mod emulator;
 mod faults;
 mod inputs;
 mod lab;
+mod proxy;
 mod reader;
 mod rows;
 
+pub use emulator::Emulator;
 pub use faults::Faults;
 pub use inputs::{Cells, write_parquet};
 pub use lab::{Lab, Outcome, Running};
+pub use proxy::{Asked, Fault, Proxy};
 pub use reader::Reader;
 pub use rows::{assert_same_rows, normalised, sorted_texts, split_words};
 

@@ -16,6 +16,17 @@ pub struct Reader {
 
 static SHARED: OnceLock<Mutex<Reader>> = OnceLock::new();
 
+/// The Python that has what `tests/python/requirements.txt` names.
+pub(crate) fn python() -> PathBuf {
+    let python = std::env::var_os("TIMELAKE_PYTHON").map_or_else(|| workspace().join(".venv/bin/python"), PathBuf::from);
+    assert!(
+        python.is_file(),
+        "no Python with the readers at {}: run `make venv`, or set TIMELAKE_PYTHON to one that has tests/python/requirements.txt",
+        python.display()
+    );
+    python
+}
+
 impl Reader {
     /// The reader of this test process.
     pub fn shared() -> MutexGuard<'static, Reader> {
@@ -23,12 +34,7 @@ impl Reader {
     }
 
     fn start() -> Reader {
-        let python = std::env::var_os("TIMELAKE_PYTHON").map_or_else(|| workspace().join(".venv/bin/python"), PathBuf::from);
-        assert!(
-            python.is_file(),
-            "no Python with the readers at {}: run `make venv`, or set TIMELAKE_PYTHON to one that has tests/python/requirements.txt",
-            python.display()
-        );
+        let python = python();
         let script = workspace().join("tests/python/reader.py");
         let mut child = Command::new(&python)
             .arg(&script)

@@ -37,6 +37,9 @@ pub fn request_hash(table_uuid: &str, request: &BackfillRequest, current_dir: &P
 /// The path as text, absolute, without `.` and `..` and doubled or trailing slashes. Reads nothing: a pattern
 /// stays a pattern.
 fn absolute(typed: &str, current_dir: &Path) -> String {
+    if timelake_source::remote::scheme(typed).is_some() {
+        return typed.trim_end_matches('/').to_string(); // keys are what they are
+    }
     let mut out = PathBuf::new();
     for part in current_dir.join(typed).components() {
         match part {
@@ -85,6 +88,8 @@ mod tests {
         assert_eq!(spelled("big/", "/d"), spelled("../d/./big", "/d"));
         assert_eq!(spelled("big/*.parquet", "/d"), spelled("/d/big/*.parquet", "/e"));
         assert_ne!(spelled("big", "/d"), spelled("big", "/e"));
+        assert_eq!(spelled("s3://b/big", "/d"), spelled("s3://b/big/", "/e"));
+        assert_ne!(spelled("s3://b/big", "/d"), spelled("s3://b/./big", "/d"));
         request.rows.hive = true;
         assert_ne!(hash, request_hash("u", &request, Path::new("/d")).unwrap());
         assert_ne!(hash, request_hash("v", &request, Path::new("/d")).unwrap());

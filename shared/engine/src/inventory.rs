@@ -20,7 +20,7 @@ use timelake_model::ledger::JobRecord;
 use timelake_model::request::{Ambiguous, Mode, OnSourceConflict, RowOptions};
 use timelake_model::time::{IsoDuration, MICROS_PER_DAY, Period, TimestampUs, Window};
 use timelake_model::{BackfillRequest, Column, ColumnType, Error, Inventory, Kind, LandPlan, LandReceipt, Reason, Result, TableContract};
-use timelake_source::{BoundObject, Inspection, SourceSpec};
+use timelake_source::{BoundObject, Inspection, SourceSpec, Sources};
 use timelake_table::{FileContent, LiveFile};
 
 /// Target file size when the table names none; Iceberg's default.
@@ -265,6 +265,7 @@ pub enum Taken {
 /// How this process reads and is stopped.
 pub struct Effort<'a> {
     pub limits: PlanLimits,
+    pub sources: &'a Sources,
     /// Where runs would go.
     pub runs_folder: &'a str,
     pub check_stop: &'a (dyn Fn() -> Result<()> + Sync),
@@ -393,7 +394,7 @@ pub fn reopen(inventory: &Inventory, spec: &Arc<SourceSpec>, effort: &Effort) ->
 }
 
 fn inspect(objects: &[SourceObject], spec: &Arc<SourceSpec>, effort: &Effort) -> Result<Vec<Inspection>> {
-    timelake_source::inspect_all(objects, spec, effort.limits.threads as usize, effort.check_stop)
+    timelake_source::inspect_all(objects, effort.sources, spec, effort.limits.threads as usize, effort.check_stop)
 }
 
 /// Statistics say only where a row group starts and ends. Where that is too little to bound a unit's memory,

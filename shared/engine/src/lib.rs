@@ -3,6 +3,7 @@
 //! `request → inventory → plan → write → stage → validate → publish`: each verb is one function whose output
 //! is the next one's input, and repeating any of them is safe.
 
+pub mod advance;
 pub mod boundary;
 pub mod cancel;
 pub mod gc;
@@ -30,6 +31,7 @@ pub mod write;
 
 use ports::{Clock, JobStore, ObjectStore, TableCatalog, UnitQueue};
 use std::sync::Arc;
+use timelake_source::Sources;
 
 /// The engine's view of the world, built once by an adapter.
 #[derive(Clone)]
@@ -38,6 +40,8 @@ pub struct Engine {
     pub jobs: Arc<dyn JobStore>,
     pub queue: Arc<dyn UnitQueue>,
     pub objects: Arc<dyn ObjectStore>,
+    /// Where source objects and runs are read from.
+    pub sources: Sources,
     pub clock: Arc<dyn Clock>,
     /// Folder (or prefix) of the job files.
     pub jobs_root: String,

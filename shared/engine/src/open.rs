@@ -37,7 +37,7 @@ pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier,
     let mut table = open_table(engine, &request.table).await?;
     check_request(request, &table)?;
     let source = spec(&request.rows, &table)?; // a request that cannot be read makes no job
-    let objects = timelake_source::list(&request.rows.from, current_dir, request.rows.hive, source.format())?;
+    let objects = timelake_source::list(&request.rows.from, &engine.sources, current_dir, request.rows.hive, source.format())?;
     if request.rows.hive && objects.iter().all(|o| o.hive.is_empty()) {
         let shown = objects.first().map_or("", |o| o.shown.as_str());
         return Err(Error::invalid(Reason::InvalidOption, format!("--hive: no folder on the way to {shown} is called name=value"))

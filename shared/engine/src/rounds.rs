@@ -13,7 +13,7 @@ use timelake_model::ids::{branch_name, lock_property};
 use timelake_model::ledger::{
     GroupRecord, JobRecord, MAX_REDERIVED, Phase, PlanRecord, RoundKey, State, UnitMessage, UnitRecord, UnitState,
 };
-use timelake_model::{Error, GroupName, Reason, Result};
+use timelake_model::{Error, GroupName, JobId, Reason, Result};
 
 /// Messages sent between two moves of the cursor.
 const SEND_BATCH: usize = 100;
@@ -80,11 +80,13 @@ async fn open_branches(engine: &Engine, job: &JobRecord, stored: &StoredPlan, gr
         }
         if let Some((other, lock)) = overlapping_lock(metadata.properties(), &own, &plan.window).filter(|_| !job.request.run.allow_overlap)
         {
+            let theirs = engine.jobs.job(&JobId(other.clone())).await?;
+            let finish = if theirs.is_some_and(|j| j.state == State::Staged) { "publish" } else { "resume" };
             return Err(Error::conflict(
                 Reason::WindowLocked,
                 format!("job {other} has not published its window {} yet, which overlaps {}", lock.window, plan.window),
             )
-            .hint(format!("finish it (timelake backfill resume {other}), give it up (timelake backfill cancel {other}), or load beside it: --allow-overlap"))
+            .hint(format!("finish it (timelake backfill {finish} {other}), give it up (timelake backfill cancel {other}), or load beside it: --allow-overlap"))
             .at(|p| p.job = Some(other)));
         }
         let refs = timelake_table::refs(metadata)?;

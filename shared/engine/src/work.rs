@@ -185,7 +185,11 @@ pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Hand
             if runtime.block_on(engine.queue.depth(&context.job.job))? == 0 {
                 return Ok(());
             }
-            // Messages are held by others or wait after a fault.
+            // Messages are held by others or wait after a fault. Those of units that ended say nothing any more: whoever
+            // has them may be stopped, or was killed before it could put them away.
+            if runtime.block_on(is_over(engine, context.job, phase.phase()))? {
+                return Ok(());
+            }
             (context.idle)()?;
             runtime.block_on(async { engine.clock.sleep(pause).await });
             pause = (pause * 2).min(LONGEST_IDLE_PAUSE);
@@ -199,6 +203,27 @@ pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Hand
         }
         one(context, phase, &claim, runtime)?;
     }
+}
+
+/// Have all units of the phase ended, as far as it is opened? The counters of its rounds say so.
+pub async fn is_over(engine: &Engine, job: &JobRecord, phase: Phase) -> Result<bool> {
+    let groups = match phase {
+        Phase::Land => vec![GroupName::land()],
+        _ => engine.jobs.groups(&job.job, job.generation).await?.into_iter().map(|g| g.group).collect(),
+    };
+    for group in groups {
+        for round in 0.. {
+            let key = RoundKey { job: job.job.clone(), generation: job.generation, phase, group: group.clone(), round };
+            let counters = engine.jobs.counters(&key).await?;
+            if counters.is_empty() {
+                break;
+            }
+            if counters.iter().any(|c| c.open && c.remaining > 0) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 fn one(context: &Workers, phase: &dyn Attempts, claim: &Claim, runtime: &Handle) -> Result<()> {

@@ -22,14 +22,17 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use timelake_engine::ports::{Clock, CommitOutcome, TableCatalog};
-use timelake_model::{Error, Reason, Result};
+use timelake_model::{Error, Kind, Reason, Result};
 use timelake_table::commits::apply;
-use timelake_table::errors::{at_file, from_iceberg, full_text, is_missing_file};
+use timelake_table::errors::{at_file, carried, from_iceberg, full_text, is_missing_file};
 
 /// The name PyIceberg opens the catalog with.
 pub const CATALOG_NAME: &str = "timelake";
 /// How long a statement waits for another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The folder of the lake that writes to a table outside it.
+const LAKE_PROPERTY: &str = "timelake.lake";
 
 const CREATE_TABLES: &str = "
 CREATE TABLE IF NOT EXISTS iceberg_tables (
@@ -53,7 +56,7 @@ CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
 pub struct SqliteCatalog {
     connection: Arc<Mutex<Connection>>,
     database: PathBuf,
-    /// `file:///abs/path/warehouse`, without a slash at the end.
+    /// Where new tables go: `file:///abs/path/warehouse` or `s3://bucket/prefix`, without a slash at the end.
     warehouse: String,
     /// Catalogs made by older clients have no type column; all their rows are tables.
     has_type: bool,
@@ -100,6 +103,16 @@ impl SqliteCatalog {
         })
     }
 
+    /// Table files are read and written by this.
+    pub fn with_file_io(self, file_io: FileIO) -> SqliteCatalog {
+        SqliteCatalog { file_io, ..self }
+    }
+
+    /// New tables go below this prefix of a remote store.
+    pub fn with_warehouse(self, prefix: &str) -> SqliteCatalog {
+        SqliteCatalog { warehouse: prefix.trim_end_matches('/').to_string(), ..self }
+    }
+
     pub fn file_io(&self) -> &FileIO {
         &self.file_io
     }
@@ -128,6 +141,9 @@ impl SqliteCatalog {
     /// Locations in a catalog are absolute. In a lake that was copied they still lead to the original, whose files
     /// a second catalog must not add to; in one that was moved they lead nowhere.
     fn refuse_elsewhere(&self, table: &TableIdent, location: &str) -> Result<()> {
+        if is_remote(location) {
+            return Ok(()); // told by the property that `create` sets
+        }
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         let lake = real(self.database.parent().unwrap_or(Path::new("")));
         let file = Path::new(location.strip_prefix("file://").unwrap_or(location));
@@ -143,6 +159,37 @@ impl SqliteCatalog {
             p.table = Some(table.to_string());
             p.file = Some(location.to_string());
         }))
+    }
+
+    fn lake(&self) -> String {
+        let folder = self.database.parent().unwrap_or(Path::new(""));
+        folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf()).display().to_string()
+    }
+
+    /// A table outside the lake's folder says whose it is: two copies of a lake must not both write to it.
+    fn with_lake(&self, metadata: TableMetadata) -> Result<TableMetadata> {
+        if !is_remote(metadata.location()) {
+            return Ok(metadata);
+        }
+        let lake = std::collections::HashMap::from([(LAKE_PROPERTY.to_string(), self.lake())]);
+        let built = metadata.into_builder(None).set_properties(lake).and_then(|builder| builder.build());
+        Ok(built.map_err(|e| Error::internal(format!("the new table's metadata is not valid: {e}")))?.metadata)
+    }
+
+    fn refuse_other_lake(&self, table: &TableIdent, metadata: &TableMetadata) -> Result<()> {
+        let lake = self.lake();
+        match metadata.properties().get(LAKE_PROPERTY) {
+            Some(other) if *other != lake => Err(Error::conflict(
+                Reason::TableChanged,
+                format!("{table} at {} belongs to the lake {other}, this one is {lake}", metadata.location()),
+            )
+            .hint("the lake was moved or copied: use it where it was made, or make the table here and load it from the other one's files")
+            .at(|p| {
+                p.table = Some(table.to_string());
+                p.file = Some(metadata.location().to_string());
+            })),
+            _ => Ok(()),
+        }
     }
 
     async fn pointer(&self, table: &TableIdent) -> Result<Option<String>> {
@@ -177,7 +224,8 @@ impl SqliteCatalog {
     /// Files and the entries of their folders.
     async fn make_durable(&self, locations: Vec<String>) -> Result<()> {
         let run = move || {
-            let paths: Vec<PathBuf> = locations.iter().map(|l| local_path(l)).collect();
+            // A remote object is durable once it is written.
+            let paths: Vec<PathBuf> = locations.iter().filter(|l| !is_remote(l)).map(|l| local_path(l)).collect();
             for path in &paths {
                 sync(path)?;
             }
@@ -200,6 +248,9 @@ impl TableCatalog for SqliteCatalog {
         };
         self.refuse_elsewhere(table, &location)?;
         let metadata = TableMetadata::read_from(&self.file_io, &location).await.map_err(|e| {
+            if carried(&e).is_some_and(|ours| ours.kind != Kind::NotFound) {
+                return from_iceberg(e, &format!("reading the table metadata {location}"));
+            }
             if is_missing_file(&e) || e.kind() == IcebergKind::DataInvalid || e.kind() == IcebergKind::Unexpected {
                 return Error::corrupt(
                     Reason::CatalogDamaged,
@@ -213,6 +264,7 @@ impl TableCatalog for SqliteCatalog {
             }
             from_iceberg(e, &format!("reading the table metadata {location}"))
         })?;
+        self.refuse_other_lake(table, &metadata)?;
         self.table(table, location, metadata)
     }
 
@@ -269,6 +321,7 @@ impl TableCatalog for SqliteCatalog {
         if self.pointer(table).await?.is_some() {
             return Err(exists());
         }
+        let metadata = self.with_lake(metadata)?;
         let location = MetadataLocation::new_with_metadata(metadata.location(), &metadata);
         self.write_metadata(&metadata, &location).await?;
         let (namespace, name) = key(table);
@@ -428,6 +481,11 @@ fn next_location(old: &str, metadata: &TableMetadata) -> MetadataLocation {
         Ok(location) => location.with_next_version().with_new_metadata(metadata),
         Err(_) => MetadataLocation::new_with_metadata(metadata.location(), metadata),
     }
+}
+
+/// Not below a file system that is ours to sync.
+fn is_remote(location: &str) -> bool {
+    timelake_source::remote::scheme(location).is_some_and(|scheme| scheme != "file")
 }
 
 /// `file:///abs`, `file:/abs` and `/abs` are the same file.

@@ -4,8 +4,12 @@
 use crate::objects::write_error;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 use timelake_model::{Error, JobId, Reason, Result};
+
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Held while this process runs the job.
 pub struct JobLock {
@@ -15,12 +19,20 @@ pub struct JobLock {
 impl JobLock {
     /// Takes the lock, or says which process has it.
     pub fn take(jobs: &Path, job: &JobId) -> Result<JobLock> {
-        let folder = jobs.join(job.as_str());
-        let path = folder.join("running.lock");
+        let path = path(jobs, job);
         let fault = |e: std::io::Error| write_error(&path, e);
-        std::fs::create_dir_all(&folder).map_err(fault)?;
+        std::fs::create_dir_all(jobs.join(job.as_str())).map_err(fault)?;
         let mut file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path).map_err(fault)?;
-        match file.try_lock() {
+        let mut taken = file.try_lock();
+        // Whoever asks if the job runs holds it too, for a moment.
+        for _ in 0..TRIES {
+            if !matches!(taken, Err(TryLockError::WouldBlock)) {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+            taken = file.try_lock();
+        }
+        match taken {
             Ok(()) => {
                 file.set_len(0).map_err(fault)?;
                 file.rewind().map_err(fault)?;
@@ -38,6 +50,15 @@ impl JobLock {
             Err(TryLockError::Error(e)) => Err(fault(e)),
         }
     }
+
+    /// Does a process hold the lock? Those who ask do not disturb each other, and leave no trace.
+    pub fn is_held(jobs: &Path, job: &JobId) -> bool {
+        File::open(path(jobs, job)).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+}
+
+fn path(jobs: &Path, job: &JobId) -> PathBuf {
+    jobs.join(job.as_str()).join("running.lock")
 }
 
 #[cfg(test)]
@@ -52,7 +73,29 @@ mod tests {
         let refused = JobLock::take(folder.path(), &job).err().unwrap();
         assert_eq!((refused.reason, refused.exit_code()), (Reason::JobRunningElsewhere, 6));
         assert!(refused.message.contains(&std::process::id().to_string()), "{refused}");
+        assert!(JobLock::is_held(folder.path(), &job));
         drop(held);
+        assert!(!JobLock::is_held(folder.path(), &job));
         JobLock::take(folder.path(), &job).unwrap();
+    }
+
+    #[test]
+    fn asking_whether_a_job_runs_keeps_nobody_from_running_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let job = JobId("j".into());
+        drop(JobLock::take(folder.path(), &job).unwrap());
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                        JobLock::is_held(folder.path(), &job);
+                    }
+                });
+            }
+            let refused = (0..200).filter(|_| JobLock::take(folder.path(), &job).is_err()).count();
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(refused, 0);
+        });
     }
 }

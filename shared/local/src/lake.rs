@@ -5,14 +5,17 @@ use crate::objects::read_error;
 use crate::presence::Presence;
 use crate::recorder::Recorder;
 use crate::runner::{Run, Runner, cancelled};
+use crate::stores::ObjectsByScheme;
 use crate::{LocalObjects, SqliteCatalog, SqliteLedger, SystemClock};
 use crate::{lake_folder, landing};
+use iceberg::io::{FileIOBuilder, StorageFactory};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use timelake_engine::inventory::OpenTable;
 use timelake_engine::open::{self, Earlier};
+use timelake_engine::ports::ObjectStore;
 use timelake_engine::progress::{Progress, StopFlag};
 use timelake_engine::tables::{self, ContractChange, CreateTable, TableInfo, TableSummary};
 use timelake_engine::{Engine, cancel, gc, inventory, land, report, rounds, store, validate};
@@ -22,6 +25,7 @@ use timelake_model::similar::nearest;
 use timelake_model::timeline::Timeline;
 use timelake_model::verdict::Verdict;
 use timelake_model::{BackfillRequest, Counts, Error, JobId, Reason, Result, SourceObject, TimestampUs, Window};
+use timelake_source::remote::{RemoteStore, Sources};
 
 pub use timelake_engine::open::Earlier as BackfillOptions;
 
@@ -78,20 +82,38 @@ pub struct UnitStatus {
     pub error: Option<Error>,
 }
 
+/// A store outside the lake's folder, as each of its users needs it.
+pub struct RemoteObjects {
+    /// Of its URIs.
+    pub scheme: &'static str,
+    pub objects: Arc<dyn ObjectStore>,
+    pub sources: Arc<dyn RemoteStore>,
+    /// Of table files, local ones as well.
+    pub storage: Arc<dyn StorageFactory>,
+}
+
 impl Lake {
     /// Opens a lake. `create`: makes the folder and its databases when absent; else an absent lake is `not_found`.
-    pub fn open(root: &Path, create: bool) -> Result<Lake> {
+    /// `warehouse`: where new tables go, if not into the lake's folder.
+    pub fn open(root: &Path, create: bool, remote: RemoteObjects, warehouse: Option<&str>) -> Result<Lake> {
         lake_folder::check(root, create)?;
         lake_folder::make(root, create)?;
         let root = root.canonicalize().map_err(|e| read_error(root, e))?;
         let jobs = root.join("jobs");
         let clock = Arc::new(SystemClock);
         let ledger = Arc::new(SqliteLedger::open_knowing(&root.join("ledger.db"), clock.clone(), &lake_folder::jobs(&jobs))?);
+        let catalog = SqliteCatalog::open(&root.join("catalog.db"), &root.join("warehouse"), create)?;
+        let catalog = catalog.with_file_io(FileIOBuilder::new(remote.storage).build());
+        let catalog = match warehouse {
+            Some(prefix) => catalog.with_warehouse(prefix),
+            None => catalog,
+        };
         let engine = Engine {
-            catalog: Arc::new(SqliteCatalog::open(&root.join("catalog.db"), &root.join("warehouse"), create)?),
+            catalog: Arc::new(catalog),
             jobs: ledger.clone(),
             queue: ledger.clone(),
-            objects: Arc::new(LocalObjects::new(&root)),
+            objects: Arc::new(ObjectsByScheme::new(LocalObjects::new(&root), remote.scheme, remote.objects)),
+            sources: Sources::local().with(remote.scheme, remote.sources),
             clock,
             jobs_root: jobs.display().to_string(),
         };
@@ -224,7 +246,7 @@ impl Lake {
     /// The manifest of a run that found everything published: it read and wrote nothing.
     async fn nothing_to_do(&self, job: &JobRecord) -> Result<RunManifest> {
         // A run that was killed right after publishing left them.
-        if !job.request.run.keep_runs && JobLock::take(&self.jobs, &job.job).is_ok() {
+        if !job.request.run.keep_runs && !self.is_running(&job.job) {
             landing::remove_runs(&self.engine, job).await?;
         }
         let mut manifest = report::manifest(&self.engine, job).await?;
@@ -314,7 +336,7 @@ impl Lake {
             cancel::cancel(&self.engine, &job.job).await?
         };
         // A process that still runs the job finds out by itself and removes them.
-        if job.state == State::Cancelled && JobLock::take(&self.jobs, &job.job).is_ok() {
+        if job.state == State::Cancelled && !self.is_running(&job.job) {
             landing::remove_runs(&self.engine, &job).await?;
         }
         self.manifest_of(&job).await

@@ -15,12 +15,13 @@ mod recorder;
 mod runner;
 mod schema;
 mod sqlite;
+mod stores;
 mod upkeep;
 mod worker;
 
 pub use catalog::SqliteCatalog;
 pub use clock::SystemClock;
-pub use lake::{BackfillOptions, JobStatus, JobSummary, Lake, UnitStatus, needs_new_plan};
+pub use lake::{BackfillOptions, JobStatus, JobSummary, Lake, RemoteObjects, UnitStatus, needs_new_plan};
 pub use ledger::SqliteLedger;
 pub use objects::LocalObjects;
 pub use upkeep::{Collected, GcOptions};

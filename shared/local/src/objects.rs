@@ -331,35 +331,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn put_replaces_and_put_if_absent_does_not() {
+    async fn a_folder_is_a_store_of_objects() {
         let folder = tempfile::tempdir().unwrap();
         let store = LocalObjects::new(folder.path());
-        let plan = uri(&folder, "jobs/j/plan.json");
-        assert!(store.put_if_absent(&plan, Bytes::from_static(b"one")).await.unwrap());
-        assert!(!store.put_if_absent(&plan, Bytes::from_static(b"two")).await.unwrap());
-        assert_eq!(store.read(&plan).await.unwrap(), "one");
-        store.put(&plan, Bytes::from_static(b"three")).await.unwrap();
+        timelake_testkit::object_suite::run(std::sync::Arc::new(store.clone()), &uri(&folder, "o")).await;
+        let plan = uri(&folder, "o/puts/g1/plan.json");
         assert_eq!(store.read(&format!("file://{plan}")).await.unwrap(), "three");
-        assert_eq!(names(&folder.path().join("jobs/j")), ["plan.json"], "no temporary file stays");
-    }
-
-    #[tokio::test]
-    async fn one_of_many_writers_wins_and_its_bytes_are_whole() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = LocalObjects::new(folder.path());
-        let plan = uri(&folder, "plan");
-        let write = |n: u8| {
-            let (store, plan) = (store.clone(), plan.clone());
-            tokio::spawn(async move { store.put_if_absent(&plan, Bytes::from(vec![n; 100_000])).await.unwrap() })
-        };
-        let mut won = Vec::new();
-        for (n, task) in (0..8).map(|n| (n, write(n))).collect::<Vec<_>>() {
-            if task.await.unwrap() {
-                won.push(n);
-            }
-        }
-        assert_eq!(won.len(), 1);
-        assert_eq!(store.read(&plan).await.unwrap(), vec![won[0]; 100_000]);
+        assert_eq!(names(&folder.path().join("o/puts/g1")), ["plan.json"], "no temporary file stays");
     }
 
     #[tokio::test]

@@ -2,19 +2,20 @@
 
 use crate::landing;
 use crate::presence::Presence;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
+use timelake_engine::advance::{Hands, Life};
 use timelake_engine::boundary::{Boundary, reached};
 use timelake_engine::inventory::{self, Effort, OpenTable, Taken};
 use timelake_engine::plan::{self, PlanLimits};
 use timelake_engine::progress::{Progress, Step, StopFlag};
-use timelake_engine::publish::{self, Published};
-use timelake_engine::rounds::{self, Again};
+use timelake_engine::rounds;
 use timelake_engine::store::{self, StoredPlan};
-use timelake_engine::tries::{change_group, change_job, settle_job};
+use timelake_engine::tries::change_job;
 use timelake_engine::validate::{self, Effort as Validation};
 use timelake_engine::work::{Attempts, Landing, Workers, Writing, work};
-use timelake_engine::{Engine, cancel, land, layouts, report, stage};
+use timelake_engine::{Engine, land, layouts, report};
 use timelake_model::inventory::SourceObject;
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitRecord, UnitState};
 use timelake_model::manifest::{RunManifest, StepTime};
@@ -53,6 +54,15 @@ struct Source {
     bound: Option<Vec<BoundObject>>,
 }
 
+/// A process that does the units of its job itself.
+struct AtWork<'a, 'r> {
+    runner: &'a mut Runner<'r>,
+    job: &'a JobRecord,
+    stored: &'a StoredPlan,
+    source: Source,
+    options: &'a RunOptions,
+}
+
 impl<'a> Runner<'a> {
     pub fn new(engine: &'a Engine, presence: &'a Presence, progress: &'a dyn Progress, stop: &'a StopFlag) -> Self {
         Runner { engine, presence, progress, stop, steps: vec![], checks: vec![] }
@@ -67,7 +77,9 @@ impl<'a> Runner<'a> {
         let job = match self.planned(job, &table, objects, &mut source, run).await? {
             Planned::Rejected(job) => *job,
             Planned::Ready(job, stored) => {
-                self.publish_groups(&job, &stored, &mut source, run).await?;
+                let life = Life { engine: self.engine, job: &job, stored: &stored, resume: run.resume, stage_only: run.stage_only };
+                life.open().await?;
+                life.go_on(&mut AtWork { runner: &mut self, job: &job, stored: &stored, source, options: run.options }).await?;
                 self.engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal("the job is gone from the ledger"))?
             }
         };
@@ -89,25 +101,6 @@ impl<'a> Runner<'a> {
         self.engine.objects.put(&store::manifest_uri(self.engine, &job.job), bytes.into()).await?;
         reached(Boundary::ManifestStored);
         Ok(manifest)
-    }
-
-    async fn publish_groups(&mut self, job: &JobRecord, stored: &StoredPlan, source: &mut Source, run: &Run<'_>) -> Result<()> {
-        if let Err(e) = rounds::open_generation(self.engine, job, stored).await {
-            if e.kind == Kind::Conflict {
-                // Nothing is written yet: a later run of the command makes a new plan.
-                for group in self.engine.jobs.groups(&job.job, job.generation).await?.iter().filter(|g| g.state == State::Planning) {
-                    cancel::stand_down(self.engine, job, group, State::Rejected, Some(e.clone())).await?;
-                }
-                settle_job(self.engine, &job.job, job.generation).await?;
-            }
-            return Err(e);
-        }
-        for group in self.engine.jobs.groups(&job.job, job.generation).await? {
-            let outcome = self.group(job, stored, source, group, run).await;
-            settle_job(self.engine, &job.job, job.generation).await?;
-            outcome?;
-        }
-        Ok(())
     }
 
     async fn timed<T>(&mut self, step: Step, rows: Option<u64>, future: impl Future<Output = Result<T>>) -> Result<T> {
@@ -157,15 +150,7 @@ impl<'a> Runner<'a> {
                 return Err(e);
             }
         };
-        let window = stored.plan.window;
-        let changed = change_job(engine, &job.job, job.generation, |j| {
-            let changes = j.window != window && !j.state.is_final();
-            j.window = window;
-            changes
-        })
-        .await?;
-        // Another generation: `open_generation` finds out and stands this one down.
-        Ok(Planned::Ready(Box::new(changed.unwrap_or(job)), Box::new(stored)))
+        Ok(Planned::Ready(Box::new(job), Box::new(stored)))
     }
 
     /// `None`: landing found that nothing can be loaded, and the job is REJECTED.
@@ -183,7 +168,7 @@ impl<'a> Runner<'a> {
         let check_stop = move || stop.check();
         let limits = PlanLimits::new(run.options.memory_bytes, run.options.threads);
         let runs_folder = landing::runs_folder(engine, job, run.options)?;
-        let effort = Effort { limits, runs_folder: &runs_folder, check_stop: &check_stop };
+        let effort = Effort { limits, sources: &engine.sources, runs_folder: &runs_folder, check_stop: &check_stop };
         let spec = source.spec.clone();
         let table = &layouts::with_specs(engine, table).await?;
         let taken = match to_land {
@@ -299,176 +284,65 @@ impl<'a> Runner<'a> {
         .await
         .map(|_| ())
     }
+}
 
-    /// Takes one group as far as it goes.
-    async fn group(&mut self, job: &JobRecord, stored: &StoredPlan, source: &mut Source, group: GroupRecord, run: &Run<'_>) -> Result<()> {
-        let mut group = group;
-        if run.resume && group.state == State::Hold {
-            group = self.unhold(stored, &group).await?;
-        }
-        loop {
-            // Another process may have cancelled it meanwhile.
-            group = change_group(self.engine, &group, |_| false).await?;
-            if group.cancel_requested && !group.state.is_final() {
-                group = cancel::stand_down(self.engine, job, &group, State::Cancelled, None).await?;
-            }
-            let outcome = match group.state {
-                State::Writing => self.write_and_stage(job, stored, source, &group, run).await,
-                State::Staged | State::Validating => match self.validate_and_publish(job, stored, &group, run).await {
-                    Ok(None) => return Ok(()), // staged, as asked
-                    Ok(Some(group)) => Ok(group),
-                    Err(e) => Err(e),
-                },
-                _ => return Ok(()),
-            };
-            group = match outcome {
-                Ok(group) => group,
-                Err(e) if e.kind == Kind::Conflict => {
-                    let now = change_group(self.engine, &group, |_| false).await?;
-                    if !now.cancel_requested {
-                        self.hold(&group, e).await?;
-                        return Ok(());
-                    }
-                    now
-                }
-                Err(e) => return Err(e),
-            };
-        }
+impl Hands for AtWork<'_, '_> {
+    fn turn(&mut self, _group: &GroupRecord) -> Result<()> {
+        self.runner.stop.check()
     }
 
-    async fn hold(&self, group: &GroupRecord, error: Error) -> Result<GroupRecord> {
-        change_group(self.engine, group, |g| {
-            let changes = !g.state.is_final();
-            if changes {
-                g.state = State::Hold;
-                g.error = Some(error.clone());
-            }
-            changes
-        })
-        .await
-    }
-
-    /// Failed units are written again in a new round; everything else is tried from where it stood.
-    async fn unhold(&self, stored: &StoredPlan, group: &GroupRecord) -> Result<GroupRecord> {
-        let units = rounds::latest_units(self.engine, group).await?;
-        let failed: Vec<u32> = units.iter().filter(|u| u.state == UnitState::Failed).map(|u| u.unit).collect();
-        if !failed.is_empty() {
-            return rounds::next_round(self.engine, stored, group, failed, Again::Resumed).await;
+    async fn write(&mut self, group: &GroupRecord) -> Result<bool> {
+        let AtWork { job, stored, options, .. } = *self;
+        let Runner { engine, presence, progress, stop, .. } = *self.runner;
+        if rounds::resend_pending(engine, group).await? == 0 {
+            return Ok(true);
         }
-        change_group(self.engine, group, |g| {
-            let changes = g.state == State::Hold;
-            if changes {
-                g.rederived = 0; // the user says that the reason is gone
-                g.state = if g.staged_round == Some(g.round) { State::Staged } else { State::Writing };
-                g.error = None;
-            }
-            changes
-        })
-        .await
-    }
-
-    async fn write_and_stage(
-        &mut self,
-        job: &JobRecord,
-        stored: &StoredPlan,
-        source: &mut Source,
-        group: &GroupRecord,
-        run: &Run<'_>,
-    ) -> Result<GroupRecord> {
-        let pending = rounds::resend_pending(self.engine, group).await?;
-        if pending > 0 {
-            self.write(job, stored, source, group, run).await?;
-        }
-        let units = rounds::latest_units(self.engine, group).await?;
-        if units.iter().any(|u| u.state == UnitState::Pending) {
-            self.stop.check()?;
-            let now = change_group(self.engine, group, |_| false).await?;
-            if now.cancel_requested || now.state.is_final() {
-                return Ok(now);
-            }
-            return Err(Error::internal("the queue is empty and units are not done"));
-        }
-        if let Some(error) = first_failure(stored, &units) {
-            if matches!(error.kind, Kind::Invalid | Kind::Corrupt) {
-                return cancel::stand_down(self.engine, job, group, State::Rejected, Some(error)).await;
-            }
-            return self.hold(group, error).await;
-        }
-        let receipts = receipts(units);
-        let bad_rows = receipts.iter().map(|r| r.bad_rows).sum();
-        if let Some(bad) = validate::bad_rows(&job.request.rows, &validate::all_errors(&receipts), bad_rows) {
-            return cancel::stand_down(self.engine, job, group, State::Rejected, Some(bad)).await;
-        }
-        if receipts.iter().all(|r| r.files.is_empty()) {
-            if let Err(finding) = validate::conservation(stored, &receipts).map(|check| self.checks.push(check)) {
-                return cancel::stand_down(self.engine, job, group, State::Rejected, Some(finding)).await;
-            }
-            return publish::publish_nothing(self.engine, job, group).await;
-        }
-        let engine = self.engine;
-        self.timed(Step::Stage, None, stage::stage(engine, job, stored, group, &receipts)).await
-    }
-
-    async fn write(&mut self, job: &JobRecord, stored: &StoredPlan, source: &mut Source, group: &GroupRecord, run: &Run<'_>) -> Result<()> {
-        let threads = PlanLimits::new(run.options.memory_bytes, run.options.threads).threads as usize;
-        if source.bound.is_none() {
-            let stop = self.stop;
+        let limits = PlanLimits::new(options.memory_bytes, options.threads);
+        let threads = limits.threads as usize;
+        if self.source.bound.is_none() {
             let check_stop = move || stop.check();
-            let limits = PlanLimits::new(run.options.memory_bytes, run.options.threads);
-            let effort = Effort { limits, runs_folder: "", check_stop: &check_stop };
-            source.bound = Some(tokio::task::block_in_place(|| inventory::reopen(&stored.inventory, &source.spec, &effort))?);
+            let effort = Effort { limits, sources: &engine.sources, runs_folder: "", check_stop: &check_stop };
+            let bound = tokio::task::block_in_place(|| inventory::reopen(&stored.inventory, &self.source.spec, &effort))?;
+            self.source.bound = Some(bound);
         }
-        let bound = source.bound.as_deref().unwrap_or_default();
+        let bound = self.source.bound.as_deref().unwrap_or_default();
         let spec = match stored.inventory.landed {
             Some(_) => inventory::run_spec(&stored.inventory)?,
-            None => source.spec.clone(),
+            None => self.source.spec.clone(),
         };
-        let idle = idle(self.presence);
-        let workers = Workers::new(self.engine, job, self.progress, self.stop, &idle);
+        let idle = idle(presence);
+        let workers = Workers::new(engine, job, progress, stop, &idle);
         let writing = Writing::new(&workers, stored, &spec, bound);
-        let rows = rows_to_read(stored, &rounds::latest_units(self.engine, group).await?);
+        let rows = rows_to_read(stored, &rounds::latest_units(engine, group).await?);
         // A unit's memory was planned for this many threads; more would break the bound.
         let count = threads.min(stored.plan.units().count());
-        self.timed(Step::Write, Some(rows), async { run_workers(self.presence, &workers, &writing, count) }).await
+        self.runner.timed(Step::Write, Some(rows), async { run_workers(presence, &workers, &writing, count) }).await?;
+        stop.check()?;
+        Ok(true)
     }
 
-    /// `None`: it stays staged, as asked.
-    async fn validate_and_publish(
-        &mut self,
-        job: &JobRecord,
-        stored: &StoredPlan,
-        group: &GroupRecord,
-        run: &Run<'_>,
-    ) -> Result<Option<GroupRecord>> {
-        let engine = self.engine;
-        let receipts = receipts(rounds::latest_units(engine, group).await?);
-        if let Some(done) = publish::found_published(engine, job, group, &receipts).await? {
-            return Ok(Some(done));
-        }
-        let validation =
-            Validation { full: run.options.verify_full, threads: run.options.threads, progress: self.progress, stop: self.stop };
+    async fn validate(&mut self, group: &GroupRecord, receipts: &[UnitReceipt]) -> Result<Verdict> {
+        let AtWork { job, stored, options, .. } = *self;
+        let Runner { engine, progress, stop, .. } = *self.runner;
+        let effort = Validation { full: options.verify_full, threads: options.threads, progress, stop };
         let rows = receipts.iter().map(|r| r.counts.rows_written).sum();
-        let verdict =
-            self.timed(Step::Validate, Some(rows), validate::validate(engine, job, stored, group, &receipts, &validation)).await?;
-        reached(Boundary::Validated);
-        match verdict {
-            Verdict::Approved { checks } => self.checks = checks,
-            Verdict::Rejected { findings } => {
-                let first = findings.into_iter().next().unwrap_or_else(|| Error::internal("rejected without a finding"));
-                return cancel::stand_down(engine, job, group, State::Rejected, Some(first)).await.map(Some);
-            }
-        }
-        if run.stage_only {
-            return Ok(None);
-        }
-        match self.timed(Step::Publish, None, publish::publish(engine, job, stored, group, &receipts)).await? {
-            Published::Done(group) => Ok(Some(group)),
-            Published::Cancelled(group) => cancel::stand_down(engine, job, &group, State::Cancelled, None).await.map(Some),
-            Published::Again { units, base } => {
-                self.progress.note(&format!("main got rows with keys of this job: {} of {} units look again", units.len(), receipts.len()));
-                rounds::next_round(engine, stored, group, units, Again::MainMoved(base)).await.map(Some)
-            }
-        }
+        self.runner.timed(Step::Validate, Some(rows), validate::validate(engine, job, stored, group, receipts, &effort)).await
+    }
+
+    async fn stage<T>(&mut self, stage: impl Future<Output = Result<T>>) -> Result<T> {
+        self.runner.timed(Step::Stage, None, stage).await
+    }
+
+    async fn publish<T>(&mut self, publish: impl Future<Output = Result<T>>) -> Result<T> {
+        self.runner.timed(Step::Publish, None, publish).await
+    }
+
+    fn approved(&mut self, checks: Vec<Check>) {
+        self.runner.checks = checks;
+    }
+
+    fn note(&mut self, text: &str) {
+        self.runner.progress.note(text);
     }
 }
 
@@ -503,20 +377,6 @@ pub(crate) fn run_workers(presence: &Presence, workers: &Workers, phase: &dyn At
             first
         })
     })
-}
-
-fn receipts(units: Vec<UnitRecord>) -> Vec<UnitReceipt> {
-    units.into_iter().filter_map(|u| u.receipt?.into_written()).collect()
-}
-
-/// The first failure in source order, whatever the order the units failed in.
-fn first_failure(stored: &StoredPlan, units: &[UnitRecord]) -> Option<Error> {
-    let objects = &stored.inventory.objects;
-    let position = |e: &Error| {
-        let object = e.place.file.as_ref().and_then(|f| objects.iter().position(|o| o.object.shown == *f || o.object.uri == *f));
-        (object.unwrap_or(usize::MAX), e.place.row.unwrap_or(0))
-    };
-    units.iter().filter(|u| u.state == UnitState::Failed).filter_map(|u| u.error.clone()).min_by_key(position)
 }
 
 /// Rows of the row groups that pending units own: each is counted once.

@@ -43,9 +43,9 @@ impl Lake {
         locks::list(&self.engine, table).await
     }
 
-    /// Does any process run the job right now? Asked only about jobs that have a folder.
+    /// Does any process run the job right now?
     pub(crate) fn is_running(&self, job: &JobId) -> bool {
-        self.jobs.join(job.as_str()).exists() && JobLock::take(&self.jobs, job).is_err()
+        JobLock::is_held(&self.jobs, job)
     }
 
     /// Jobs that stopped before they had a plan and whose source has changed since: the newer job of the same request

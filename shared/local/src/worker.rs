@@ -5,6 +5,7 @@ use crate::lake::Lake;
 use crate::presence::Presence;
 use crate::runner::{idle, run_workers};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use timelake_engine::inventory::{self, Effort};
 use timelake_engine::plan::{PROCESS_BYTES, PlanLimits, WORKER_BYTES};
 use timelake_engine::progress::{Progress, Step, StopFlag};
 use timelake_engine::store;
-use timelake_engine::work::{Attempts, Held, Landing, Workers, Writing};
+use timelake_engine::work::{Attempts, Held, Landing, Workers, Writing, is_over};
 use timelake_model::ledger::{JobRecord, Phase, RoundKey, State};
 use timelake_model::plan::WritePlan;
 use timelake_model::{AttemptId, Error, Kind, Reason, Receipt, Result};
@@ -74,6 +75,7 @@ impl Lake {
         let start = Instant::now();
         let mut idle_since = Instant::now();
         let mut worked = Worked::default();
+        let mut too_large = BTreeSet::new();
         loop {
             stop.check()?;
             let jobs = self.engine.jobs.jobs(None).await?;
@@ -81,8 +83,21 @@ impl Lake {
                 jobs.into_iter().filter(|j| !j.state.is_final() && only.as_ref().is_none_or(|id| *id == j.job)).collect();
             let mut any = false;
             for job in &open {
-                if self.engine.queue.depth(&job.job).await? > 0 && self.help(job, options, &presence, progress, stop, &mut worked).await? {
-                    any = true;
+                if too_large.contains(&job.job) {
+                    continue;
+                }
+                let phase = if job.state == State::Landing { Phase::Land } else { Phase::Write };
+                if self.engine.queue.depth(&job.job).await? == 0 || is_over(&self.engine, job, phase).await? {
+                    continue;
+                }
+                match self.help(job, options, &presence, progress, stop, &mut worked).await {
+                    Ok(helped) => any |= helped,
+                    // Others may be small enough.
+                    Err(e) if e.reason == Reason::InvalidOption && only.is_none() => {
+                        progress.note(&format!("job {} is left to others: {e}", job.job));
+                        too_large.insert(job.job.clone());
+                    }
+                    Err(e) => return Err(e),
                 }
             }
             if any || open.iter().any(|j| self.is_running(&j.job)) {
@@ -119,7 +134,7 @@ impl Lake {
         let spec = inventory::spec(&job.request.rows, &table)?;
         let check_stop = || stop.check();
         let limits = PlanLimits::new(options.memory_bytes, options.threads);
-        let effort = Effort { limits, runs_folder: "", check_stop: &check_stop };
+        let effort = Effort { limits, sources: &engine.sources, runs_folder: "", check_stop: &check_stop };
         let joins = |step: Step| {
             progress.note(&format!("job {} ({}): joining", job.job, job.table));
             progress.begin(step, None);
@@ -165,7 +180,8 @@ fn writing_threads(plan: &WritePlan, options: &WorkerOptions) -> Result<usize> {
     let rows = plan.unit_rows_limit.min(plan.units().map(|(_, u)| u.estimated_rows).max().unwrap_or(0));
     let unit = (rows * plan.row_bytes * 5 / 3).max(WORKER_BYTES);
     let room = options.memory_bytes.saturating_sub(PROCESS_BYTES) / unit;
-    if room == 0 {
+    // A job's own process writes with one worker, whatever it has: with as much as that, so does this one.
+    if room == 0 && unit > WORKER_BYTES {
         let mb = |bytes: u64| bytes.div_ceil(1_000_000);
         return Err(Error::invalid(
             Reason::InvalidOption,

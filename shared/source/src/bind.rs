@@ -7,6 +7,7 @@ use crate::convert::{ConstantColumn, Context, convert};
 use crate::file::decoding;
 use crate::leaf::{Bytes, Leaf, repeats};
 use crate::mapping::{Feed, NamePart, SourceName, SourceSpec};
+use crate::remote::Sources;
 use crate::text::TextContent;
 use crate::zone::ZoneConverter;
 use arrow::array::{ArrayRef, new_empty_array};
@@ -27,6 +28,8 @@ pub struct BoundObject {
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub object: SourceObject,
+    /// Where the object is opened again.
+    pub sources: Sources,
     pub spec: Arc<SourceSpec>,
     pub content: Content,
     /// One per target column.
@@ -147,7 +150,7 @@ pub(crate) struct BindOutcome {
 }
 
 /// Binds all columns of a file.
-pub(crate) fn bind(object: &SourceObject, metadata: ParquetMetaData, spec: &Arc<SourceSpec>) -> Result<BindOutcome> {
+pub(crate) fn bind(object: &SourceObject, sources: &Sources, metadata: ParquetMetaData, spec: &Arc<SourceSpec>) -> Result<BindOutcome> {
     let metadata = Arc::new(metadata);
     let descriptor = metadata.file_metadata().schema_descr_ptr();
     // Only to recognise what Parquet has no annotation for; a footer without or with an odd one does no harm.
@@ -172,7 +175,7 @@ pub(crate) fn bind(object: &SourceObject, metadata: ParquetMetaData, spec: &Arc<
     }
     let (leaves, warnings) = (binder.leaves, binder.warnings);
     let content = Content::Parquet(ParquetContent { metadata, leaves });
-    let bound = Bound { object: object.clone(), spec: spec.clone(), content, columns };
+    let bound = Bound { object: object.clone(), sources: sources.clone(), spec: spec.clone(), content, columns };
     Ok(BindOutcome { bound: BoundObject { inner: Arc::new(bound) }, missing, warnings })
 }
 

@@ -10,6 +10,7 @@ use crate::kind::{Kind, kind_of};
 use crate::leaf::first_rows;
 use crate::mapping::{Feed, SourceSpec, nested_column};
 use crate::reader::{ObjectReader, name_bad_text, read_columns};
+use crate::remote::Sources;
 use crate::text::{OpenText, bind_text, detect, empty_file, header_hint};
 use arrow::array::{Array, AsArray};
 use arrow::compute::cast;
@@ -49,14 +50,15 @@ pub struct Inspection {
 type Inspected = (Inspection, Vec<usize>);
 
 /// Reads one footer. A mapped column that is missing is an error here: this file is the whole source.
-pub fn inspect(object: &SourceObject, spec: &SourceSpec) -> Result<Inspection> {
-    let inspections = inspect_all(std::slice::from_ref(object), spec, 1, &|| Ok(()))?;
+pub fn inspect(object: &SourceObject, sources: &Sources, spec: &SourceSpec) -> Result<Inspection> {
+    let inspections = inspect_all(std::slice::from_ref(object), sources, spec, 1, &|| Ok(()))?;
     inspections.into_iter().next().ok_or_else(|| Error::internal("an inspected object got lost"))
 }
 
 /// Reads all footers with some threads. The first error in source order is returned, whatever the threads.
 pub fn inspect_all(
     objects: &[SourceObject],
+    sources: &Sources,
     spec: &SourceSpec,
     threads: usize,
     check_stop: &(dyn Fn() -> Result<()> + Sync),
@@ -73,7 +75,7 @@ pub fn inspect_all(
             if index >= objects.len() || index > first_error.load(Ordering::Relaxed) {
                 return;
             }
-            let result = check_stop().and_then(|()| inspect_one(&objects[index], &shared, index.is_multiple_of(step)));
+            let result = check_stop().and_then(|()| inspect_one(&objects[index], sources, &shared, index.is_multiple_of(step)));
             if result.is_err() {
                 first_error.fetch_min(index, Ordering::Relaxed);
             }
@@ -178,10 +180,12 @@ fn not_found(inspection: &Inspection, spec: &SourceSpec, target: usize, name: &s
 fn bound_not_found(bound: &BoundObject, spec: &SourceSpec, target: usize, name: &str) -> Error {
     let error = column_not_found(bound.object(), spec, target, name, &bound.inner.column_names());
     match &bound.inner.content {
-        Content::Text(content) => match content.dialect.as_ref().and_then(|dialect| header_hint(bound.object(), spec, dialect)) {
-            Some(hint) => error.hint(hint),
-            None => error,
-        },
+        Content::Text(content) => {
+            match content.dialect.as_ref().and_then(|dialect| header_hint(bound.object(), &bound.inner.sources, spec, dialect)) {
+                Some(hint) => error.hint(hint),
+                None => error,
+            }
+        }
         Content::Parquet(_) => error,
     }
 }
@@ -198,12 +202,13 @@ fn judge_empty(inspections: &mut [Inspection]) -> Result<()> {
     Ok(())
 }
 
-fn inspect_one(object: &SourceObject, spec: &Arc<SourceSpec>, measure: bool) -> Result<Inspected> {
-    let outcome = match kind_of(object, spec.format())? {
-        Kind::Parquet => bind(object, read_footer(object)?, spec)?,
+fn inspect_one(object: &SourceObject, sources: &Sources, spec: &Arc<SourceSpec>, measure: bool) -> Result<Inspected> {
+    let file = SourceFile::open(object, sources)?;
+    let outcome = match kind_of(&file, spec.format())? {
+        Kind::Parquet => bind(object, sources, read_footer(&file)?, spec)?,
         Kind::Text => {
-            let mut open = OpenText::open(object, spec.text().encoding)?;
-            bind_text(object, detect(&mut open, object, spec)?, spec)?
+            let mut open = OpenText::open(object, sources, spec.text().encoding)?;
+            bind_text(object, sources, detect(&mut open, object, spec)?, spec)?
         }
     };
     let BindOutcome { bound, missing, warnings } = outcome;
@@ -362,10 +367,9 @@ fn text_bytes(bound: &BoundObject, leaf: usize, measure: bool) -> Result<u64> {
     if !measure {
         return Ok(DEFAULT_TEXT_BYTES);
     }
-    let object = bound.object();
-    let file = Arc::new(SourceFile::open(object)?);
+    let file = Arc::new(SourceFile::open(bound.object(), &bound.inner.sources)?);
     let group_row = || groups[..index].iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).sum();
-    let measured = first_rows(object, &file, &content.metadata, leaf, index as u32, MEASURED_ROWS).map_err(|error| match error.reason {
+    let measured = first_rows(&file, &content.metadata, leaf, index as u32, MEASURED_ROWS).map_err(|error| match error.reason {
         Reason::InvalidUtf8 => name_bad_text(error, bound, leaf, index as u32, group_row()),
         _ => error,
     })?;

@@ -2,12 +2,13 @@
 //!
 //! Content wins over a wrong name. Must never read a file of another format as text.
 
+use crate::file::SourceFile;
 use crate::mapping::Format;
 use crate::text::Compression;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use timelake_model::{Error, Reason, Result, SourceObject};
+use timelake_model::{Error, Reason, Result};
 
 /// Bytes looked at.
 const HEAD_BYTES: u64 = 4_096;
@@ -64,24 +65,31 @@ pub(crate) fn has_data_name(path: &Path) -> bool {
     has_parquet_name(path) || CSV_NAMES.contains(&extension(path).as_str())
 }
 
-/// Whether a file found in a folder is meant.
-pub(crate) fn is_meant(path: &Path, format: Option<Format>) -> io::Result<bool> {
+pub(crate) fn is_meant_by_name(path: &Path, format: Option<Format>) -> bool {
     let extension = extension(path);
-    let by_name = match format {
+    match format {
         Some(Format::Csv) => !PARQUET_NAMES.contains(&extension.as_str()) && !OTHER_NAMES.contains(&extension.as_str()),
         Some(Format::Parquet) => has_parquet_name(path),
         None => has_parquet_name(path) || CSV_NAMES.contains(&extension.as_str()),
-    };
-    Ok(by_name || (format != Some(Format::Csv) && head(path)?.starts_with(PARQUET_MAGIC)))
+    }
+}
+
+/// Whether a file found in a folder is meant.
+pub(crate) fn is_meant(path: &Path, format: Option<Format>) -> io::Result<bool> {
+    Ok(is_meant_by_name(path, format) || (format != Some(Format::Csv) && head(path)?.starts_with(PARQUET_MAGIC)))
 }
 
 /// What a typed or found file is; `shown`: how messages name it.
-pub(crate) fn judge(path: &Path, shown: &str, format: Option<Format>) -> Result<Kind> {
+pub(crate) fn judge_file(path: &Path, shown: &str, format: Option<Format>) -> Result<Kind> {
     let head = head(path).map_err(|error| {
         Error::invalid(Reason::PathNotReadable, format!("{shown} cannot be read: {error}"))
             .hint("check its kind and permissions, or name another path with --from")
             .at(|place| place.file = Some(shown.into()))
     })?;
+    judge(path, &head, shown, format)
+}
+
+fn judge(path: &Path, head: &[u8], shown: &str, format: Option<Format>) -> Result<Kind> {
     let unsupported = |what: String, hint: &str| {
         Err(Error::invalid(Reason::UnsupportedFormat, format!("{shown} {what}")).hint(hint).at(|place| place.file = Some(shown.into())))
     };
@@ -92,7 +100,7 @@ pub(crate) fn judge(path: &Path, shown: &str, format: Option<Format>) -> Result<
     if has_parquet_name(path) && format.is_none() {
         return Ok(Kind::Parquet);
     }
-    if let Some((_, what)) = OTHER_MAGICS.iter().find(|(magic, _)| head.starts_with(magic) && is_binary(magic, &head)) {
+    if let Some((_, what)) = OTHER_MAGICS.iter().find(|(magic, _)| head.starts_with(magic) && is_binary(magic, head)) {
         return unsupported(format!("is {what}, which cannot be read"), "unpack or export it to CSV or Parquet first");
     }
     let extension = extension(path);
@@ -106,7 +114,7 @@ pub(crate) fn judge(path: &Path, shown: &str, format: Option<Format>) -> Result<
         );
     }
     // No name says what it is.
-    if Compression::of(&head) != Compression::None || !head.contains(&0) || head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
+    if Compression::of(head) != Compression::None || !head.contains(&0) || head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
         return Ok(Kind::Text);
     }
     unsupported("is neither Parquet nor text".into(), "name Parquet or CSV files; --format csv if it is delimited text")
@@ -117,10 +125,10 @@ fn is_binary(magic: &[u8], head: &[u8]) -> bool {
     !magic.iter().all(u8::is_ascii_alphanumeric) || std::str::from_utf8(head).is_err() || head.contains(&0)
 }
 
-/// What a pinned file is read as.
-pub(crate) fn kind_of(object: &SourceObject, format: Option<Format>) -> Result<Kind> {
-    crate::listing::verify_pin(object)?;
-    judge(Path::new(&object.uri), &object.shown, format)
+/// What a pinned object is read as.
+pub(crate) fn kind_of(file: &SourceFile, format: Option<Format>) -> Result<Kind> {
+    let object = file.object();
+    judge(Path::new(&object.uri), &file.head(HEAD_BYTES)?, &object.shown, format)
 }
 
 fn head(path: &Path) -> io::Result<Vec<u8>> {
@@ -137,7 +145,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(name);
         std::fs::write(&path, bytes).unwrap();
-        judge(&path, name, format).map_err(|error| error.reason)
+        judge_file(&path, name, format).map_err(|error| error.reason)
     }
 
     #[test]

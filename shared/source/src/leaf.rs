@@ -18,7 +18,7 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 use std::sync::Arc;
-use timelake_model::{Error, Result, SourceObject};
+use timelake_model::{Error, Result};
 
 /// Julian day number of 1970-01-01.
 const JULIAN_DAY_OF_EPOCH: i128 = 2_440_588;
@@ -276,7 +276,6 @@ pub(crate) fn repeats(path: &[TypePtr]) -> bool {
 
 /// Reads the first rows of a leaf of a row group.
 pub(crate) fn first_rows(
-    object: &SourceObject,
     file: &Arc<SourceFile>,
     metadata: &Arc<ParquetMetaData>,
     leaf: &Leaf,
@@ -284,7 +283,7 @@ pub(crate) fn first_rows(
     rows: usize,
 ) -> Result<Option<ArrayRef>> {
     decoding(|| leaf.open(file, metadata, row_group as usize, leaf.batch_rows(metadata.row_group(row_group as usize), rows))?.next())
-        .map_err(|error| decode_error(object, Some(row_group), Some(&leaf.name), &error))
+        .map_err(|error| decode_error(file, Some(row_group), Some(&leaf.name), &error))
 }
 
 /// Rows of a dictionary array whose keys point outside its values would panic later on.

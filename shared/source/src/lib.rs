@@ -5,7 +5,7 @@
 //! reads row groups and text files into [`batch`]es, and [`convert`] turns what was read into the table's types: exact, or refused with the row, the column and
 //! the value. [`zone`] turns local times into instants.
 //!
-//! Everything is synchronous and reads local files. What must never happen: a value that is changed on the way
+//! Everything is synchronous and reads local files, or objects of a [`remote`] store. What must never happen: a value that is changed on the way
 //! without a fault or a count, bytes of another version of a file than the pinned one, a panic on a damaged file.
 
 pub mod batch;
@@ -20,6 +20,7 @@ pub mod listing;
 pub mod mapping;
 mod nulling;
 pub mod reader;
+pub mod remote;
 pub mod runs;
 mod text;
 pub mod zone;
@@ -32,5 +33,6 @@ pub use inspect::{Inspection, count_per_chunk, inspect, inspect_all, sample_seri
 pub use listing::{list, verify_pin};
 pub use mapping::{Format, SourceSpec};
 pub use reader::{ObjectReader, read};
+pub use remote::{RemoteStore, Sources};
 pub use runs::place_column;
 pub use zone::{LocalTime, Zone, ZoneConverter};

@@ -4,8 +4,9 @@
 //! pass over a typed path silently, follow a symlink in circles, or take the data files of an Iceberg table for plain
 //! Parquet (deleted rows would come back).
 
-use crate::kind::{has_data_name, is_meant, judge};
+use crate::kind::{has_data_name, is_meant, judge_file};
 use crate::mapping::Format;
+use crate::remote::{Sources, scheme};
 use globset::{GlobBuilder, GlobMatcher};
 use percent_encoding::percent_decode_str;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -17,6 +18,8 @@ use timelake_model::similar::nearest;
 use timelake_model::{Error, Reason, Result, SourceObject};
 use walkdir::WalkDir;
 
+mod remote;
+
 /// Entries looked at for one `--from`; more is a mistyped root.
 const MAX_ENTRIES: usize = 2_000_000;
 /// Folders deep.
@@ -26,16 +29,19 @@ pub const HIVE_DEFAULT_PARTITION: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// Lists the source. `hive`: reads the `name=value` folders of each path as typed and below. `format`: what files are
 /// whose names do not say it.
-pub fn list(from: &[String], current_dir: &Path, hive: bool, format: Option<Format>) -> Result<Vec<SourceObject>> {
-    let mut listing = Listing { current_dir, hive, format, objects: Vec::new(), seen: HashSet::new(), iceberg: HashMap::new() };
+pub fn list(from: &[String], sources: &Sources, current_dir: &Path, hive: bool, format: Option<Format>) -> Result<Vec<SourceObject>> {
+    let mut listing = Listing { sources, current_dir, hive, format, objects: Vec::new(), seen: HashSet::new(), iceberg: HashMap::new() };
     for typed in from {
         listing.add(typed)?;
     }
     Ok(listing.objects)
 }
 
-/// Checks that the file still is the one of the inventory.
+/// Checks that a local file still is the one of the inventory. Objects of a store are checked by each of their reads.
 pub fn verify_pin(object: &SourceObject) -> Result<()> {
+    if scheme(&object.uri).is_some() {
+        return Ok(());
+    }
     let changed = |how: String| {
         Error::conflict(Reason::SourceChanged, format!("{} changed since it was planned: {how}", object.shown))
             .hint("let the source come to rest, then run the command again: a changed source is a new job")
@@ -67,6 +73,7 @@ fn no_input_files(typed: &str, what: &str) -> Error {
 }
 
 struct Listing<'a> {
+    sources: &'a Sources,
     current_dir: &'a Path,
     hive: bool,
     format: Option<Format>,
@@ -89,12 +96,13 @@ impl Listing<'_> {
         if typed.is_empty() {
             return Err(Error::not_found(Reason::PathNotFound, "--from is empty").hint("name a file, a folder or a pattern"));
         }
-        if typed.split_once("://").is_some_and(|(scheme, _)| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()))
-            || typed.starts_with("iceberg:")
-        {
-            return Err(Error::invalid(Reason::NotYetSupported, format!("{typed} is not a local path"))
-                .hint("copy the files to a local folder and name that")
+        if typed.starts_with("iceberg:") {
+            return Err(Error::invalid(Reason::NotYetSupported, format!("{typed}: tables are no sources yet"))
+                .hint("export the table to Parquet files and name those")
                 .at(|place| place.option = Some("--from".into())));
+        }
+        if let Some(store) = self.sources.remote(typed)? {
+            return self.add_remote(&store.clone(), typed);
         }
         let path = self.current_dir.join(typed);
         // A path that exists wins over its reading as a pattern.
@@ -106,16 +114,7 @@ impl Listing<'_> {
             Ok(metadata) if metadata.is_dir() => {
                 let found = self.folder(&path, typed)?;
                 if found.is_empty() {
-                    let what = match self.format {
-                        None => "holds no Parquet or CSV files",
-                        Some(Format::Parquet) => "holds no Parquet files",
-                        Some(Format::Csv) => "holds no text files",
-                    };
-                    let error = no_input_files(typed, what);
-                    return Err(match self.format {
-                        None => error.hint("look at the path with ls; delimited text with other names (.txt, none) needs --format csv"),
-                        Some(_) => error,
-                    });
+                    return Err(self.holds_none(typed));
                 }
                 self.push_sorted(found)
             }
@@ -132,6 +131,19 @@ impl Listing<'_> {
                 }
             }
             Err(error) => Err(not_readable(typed, &error.to_string())),
+        }
+    }
+
+    fn holds_none(&self, typed: &str) -> Error {
+        let what = match self.format {
+            None => "holds no Parquet or CSV files",
+            Some(Format::Parquet) => "holds no Parquet files",
+            Some(Format::Csv) => "holds no text files",
+        };
+        let error = no_input_files(typed, what);
+        match self.format {
+            None => error.hint("look at the path with ls; delimited text with other names (.txt, none) needs --format csv"),
+            Some(_) => error,
         }
     }
 
@@ -230,7 +242,7 @@ impl Listing<'_> {
         }
         let metadata = fs::metadata(&file.path).map_err(|error| not_readable(&file.shown, &error.to_string()))?;
         File::open(&file.path).map_err(|error| not_readable(&file.shown, &error.to_string()))?;
-        judge(&file.path, &file.shown, self.format)?;
+        judge_file(&file.path, &file.shown, self.format)?;
         // The real path: one file is one source, however it is spelled.
         let uri = real.to_str().ok_or_else(|| not_readable(&file.shown, "its path is not UTF-8"))?.to_string();
         let hive = if self.hive { hive_values(&file)? } else { BTreeMap::new() };
@@ -250,23 +262,22 @@ impl Listing<'_> {
                 }
             };
             if is_table {
-                return Err(Error::invalid(
-                    Reason::IcebergFolder,
-                    format!("{} belongs to an Iceberg table ({})", file.shown, folder.display()),
-                )
-                .hint("its data files alone also hold deleted and replaced rows: export the table to Parquet files and load those")
-                .at(|place| place.file = Some(file.shown.clone())));
+                return Err(iceberg_folder(&file.shown, &folder.display().to_string()));
             }
         }
         Ok(())
     }
 }
 
+fn iceberg_folder(shown: &str, folder: &str) -> Error {
+    Error::invalid(Reason::IcebergFolder, format!("{shown} belongs to an Iceberg table ({folder})"))
+        .hint("its data files alone also hold deleted and replaced rows: export the table to Parquet files and load those")
+        .at(|place| place.file = Some(shown.into()))
+}
+
 fn walked(entry: walkdir::Result<walkdir::DirEntry>, typed: &str, entries: usize) -> Result<walkdir::DirEntry> {
     if entries >= MAX_ENTRIES {
-        return Err(Error::invalid(Reason::PathNotReadable, format!("{typed} holds more than {MAX_ENTRIES} files and folders"))
-            .hint("name a folder or pattern nearer to the files")
-            .at(|place| place.limit = Some(MAX_ENTRIES as u64)));
+        return Err(too_many(typed));
     }
     entry.map_err(|error| {
         let shown = error.path().map_or_else(|| typed.to_string(), |path| path.display().to_string());
@@ -275,6 +286,12 @@ fn walked(entry: walkdir::Result<walkdir::DirEntry>, typed: &str, entries: usize
             None => not_readable(&shown, &error.io_error().map_or_else(|| error.to_string(), io::Error::to_string)),
         }
     })
+}
+
+fn too_many(typed: &str) -> Error {
+    Error::invalid(Reason::PathNotReadable, format!("{typed} holds more than {MAX_ENTRIES} files and folders"))
+        .hint("name a folder or pattern nearer to the files")
+        .at(|place| place.limit = Some(MAX_ENTRIES as u64))
 }
 
 fn compile(typed: &str) -> Result<GlobMatcher> {

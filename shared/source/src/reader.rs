@@ -11,7 +11,9 @@ use crate::listing::verify_pin;
 use crate::text::TextReader;
 use crate::zone::ZoneConverter;
 use arrow::array::{Array, AsArray};
+use parquet::file::metadata::ColumnChunkMetaData;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use timelake_model::{Error, Reason, Result};
 
@@ -90,6 +92,7 @@ struct ParquetReader {
 }
 
 struct OpenRowGroup {
+    file: Arc<SourceFile>,
     row_group: u32,
     /// First row of the row group in the file.
     group_row: u64,
@@ -109,7 +112,7 @@ impl ParquetReader {
             rows += u64::try_from(group.num_rows()).unwrap_or(0);
         }
         Ok(ParquetReader {
-            file: Arc::new(SourceFile::open(bound.object())?),
+            file: Arc::new(SourceFile::open(bound.object(), &bound.inner.sources)?),
             bound: bound.clone(),
             wanted,
             queue: row_groups.iter().copied().collect(),
@@ -137,21 +140,25 @@ impl ParquetReader {
     }
 
     fn open_row_group(&self, row_group: u32) -> Result<OpenRowGroup> {
-        let (inner, content) = (&self.bound.inner, self.bound.inner.parquet()?);
+        let content = self.bound.inner.parquet()?;
         let metadata = content.metadata.row_group(row_group as usize);
         let wanted = || content.leaves.iter().zip(&self.wanted);
         let batch_rows =
             wanted().filter(|(_, wanted)| **wanted).map(|(leaf, _)| leaf.batch_rows(metadata, BATCH_ROWS)).min().unwrap_or(BATCH_ROWS);
+        // A column beyond those of the row group is told when it is opened.
+        let chunks = wanted().filter(|(_, wanted)| **wanted).filter_map(|(leaf, _)| metadata.columns().get(leaf.index));
+        self.file.prepare(chunks.map(chunk_range).collect())?;
         let mut leaves = Vec::with_capacity(content.leaves.len());
         for (leaf, wanted) in wanted() {
             leaves.push(if *wanted {
                 let opened = decoding(|| leaf.open(&self.file, &content.metadata, row_group as usize, batch_rows));
-                Some(opened.map_err(|error| decode_error(&inner.object, Some(row_group), Some(&leaf.name), &error))?)
+                Some(opened.map_err(|error| decode_error(&self.file, Some(row_group), Some(&leaf.name), &error))?)
             } else {
                 None
             });
         }
         Ok(OpenRowGroup {
+            file: self.file.clone(),
             row_group,
             group_row: self.first_rows[row_group as usize],
             next_row: self.first_rows[row_group as usize],
@@ -173,7 +180,7 @@ impl OpenRowGroup {
                 continue;
             };
             let array = decoding(|| reader.next()).map_err(|error| {
-                let told = decode_error(&inner.object, Some(self.row_group), Some(&leaf.name), &error);
+                let told = decode_error(&self.file, Some(self.row_group), Some(&leaf.name), &error);
                 if told.reason == Reason::InvalidUtf8 { name_bad_text(told, bound, leaf, self.row_group, self.group_row) } else { told }
             })?;
             let found = array.as_ref().map_or(0, |array| array.len());
@@ -202,6 +209,15 @@ impl OpenRowGroup {
     }
 }
 
+/// Where a column's pages lie; empty where the footer says nonsense.
+fn chunk_range(column: &ColumnChunkMetaData) -> Range<u64> {
+    let start = column.dictionary_page_offset().map_or(column.data_page_offset(), |dictionary| dictionary.min(column.data_page_offset()));
+    match (u64::try_from(start), u64::try_from(column.compressed_size())) {
+        (Ok(start), Ok(size)) => start..start.saturating_add(size),
+        _ => 0..0,
+    }
+}
+
 /// The part of a file's bytes that some of its rows are, were they all of one size.
 fn share(bytes: u64, rows: usize, all_rows: i64) -> u64 {
     let part = u128::from(bytes) * rows as u128 / all_rows.max(1) as u128;
@@ -211,9 +227,9 @@ fn share(bytes: u64, rows: usize, all_rows: i64) -> u64 {
 /// Adds the row and the value of the first text that is not UTF-8, by reading the column as bytes.
 pub(crate) fn name_bad_text(error: Error, bound: &BoundObject, leaf: &Leaf, row_group: u32, group_row: u64) -> Error {
     let find = || -> Result<Option<(u64, String)>> {
-        let file = Arc::new(SourceFile::open(bound.object())?);
+        let file = Arc::new(SourceFile::open(bound.object(), &bound.inner.sources)?);
         let metadata = &bound.inner.parquet()?.metadata;
-        let told = |error: parquet::errors::ParquetError| decode_error(bound.object(), Some(row_group), Some(&leaf.name), &error);
+        let told = |error: parquet::errors::ParquetError| decode_error(&file, Some(row_group), Some(&leaf.name), &error);
         let mut reader = decoding(|| leaf.as_bytes()?.open(&file, metadata, row_group as usize, BATCH_ROWS)).map_err(told)?;
         let mut row = group_row;
         while let Some(array) = decoding(|| reader.next()).map_err(told)? {

@@ -15,7 +15,7 @@ use timelake_model::inventory::InventoryObject;
 use timelake_model::request::{RowOptions, TimeUnit as Unit};
 use timelake_model::time::Period;
 use timelake_model::{Error, Reason, Result, TimestampUs};
-use timelake_source::{BoundObject, Inspection, Position, SourceSpec, count_per_chunk, inspect_all, list, read, sample_series};
+use timelake_source::{BoundObject, Inspection, Position, SourceSpec, Sources, count_per_chunk, inspect_all, list, read, sample_series};
 
 const MAY: i64 = 1_714_521_600_000_000;
 
@@ -29,7 +29,7 @@ fn data() -> PathBuf {
 
 fn inspected(folder: &Path, from: &[&str], spec: &SourceSpec) -> Result<Vec<Inspection>> {
     let from: Vec<String> = from.iter().map(|text| text.to_string()).collect();
-    inspect_all(&list(&from, folder, true, None)?, spec, 2, &|| Ok(()))
+    inspect_all(&list(&from, &Sources::local(), folder, true, None)?, &Sources::local(), spec, 2, &|| Ok(()))
 }
 
 /// Everything of an object: times, and one column as text; faults are errors.

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::Path;
 use timelake_model::request::{RowOptions, TextOptions};
 use timelake_model::{Error, Reason, Result};
-use timelake_source::{Inspection, Position, SourceBatch, SourceSpec, inspect_all, list, read};
+use timelake_source::{Inspection, Position, SourceBatch, SourceSpec, Sources, inspect_all, list, read};
 
 const NOTES: &str = "ts:timestamptz;device_id:string;value:double;note:string";
 
@@ -23,7 +23,7 @@ fn with_text(map_text: &str, text: TextOptions) -> RowOptions {
 
 fn inspected(folder: &Path, from: &[&str], spec: &SourceSpec) -> Result<Vec<Inspection>> {
     let from: Vec<String> = from.iter().map(|text| text.to_string()).collect();
-    inspect_all(&list(&from, folder, false, spec.format())?, spec, 2, &|| Ok(()))
+    inspect_all(&list(&from, &Sources::local(), folder, false, spec.format())?, &Sources::local(), spec, 2, &|| Ok(()))
 }
 
 /// What one file gives: rows as texts, bad records, repeated headers, and the error that ended it.
@@ -372,7 +372,7 @@ fn folders_give_what_is_named_csv_and_more_when_told() {
     let names = |format: Option<&str>| -> Vec<String> {
         let spec = try_spec(SENSOR, RowOptions { format: format.map(str::to_string), ..map(MAP) }).unwrap();
         let from = [folder.path().display().to_string()];
-        let found = list(&from, folder.path(), false, spec.format()).unwrap();
+        let found = list(&from, &Sources::local(), folder.path(), false, spec.format()).unwrap();
         found.into_iter().map(|object| object.shown.rsplit_once('/').unwrap().1.to_string()).collect()
     };
     assert_eq!(names(None), ["a.csv", "b.CSV.gz", "c.tsv"]);

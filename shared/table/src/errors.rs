@@ -2,7 +2,7 @@
 //! should do, so the operating system's error number inside its message decides first.
 
 use iceberg::ErrorKind;
-use timelake_model::{Error, Reason};
+use timelake_model::{Error, Kind, Reason};
 
 const NO_SUCH_FILE: &str = "(os error 2)";
 /// No space, and quota exceeded.
@@ -12,8 +12,23 @@ const DENIED: [&str; 3] = ["(os error 13)", "(os error 1)", "(os error 30)"];
 /// Too many open files, in this process or in all.
 const TOO_MANY_OPEN: [&str; 2] = ["(os error 24)", "(os error 23)"];
 
+/// Our own error inside one of the crate's: what a storage of ours said. Told as it is.
+pub fn carried<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(ours) = error.downcast_ref::<Error>() {
+            return Some(ours);
+        }
+        next = error.source();
+    }
+    None
+}
+
 /// An error of the crate while doing `what` (such as `reading the manifest /a/b.avro`).
 pub fn from_iceberg(error: iceberg::Error, what: &str) -> Error {
+    if let Some(ours) = carried(&error) {
+        return Error { message: format!("{what} failed: {}", ours.message), ..ours.clone() };
+    }
     let detail = full_text(&error);
     let message = format!("{what} failed: {detail}");
     if let Some(fault) = system_fault(&detail, &message) {
@@ -62,7 +77,7 @@ pub fn system_fault(detail: &str, message: &str) -> Option<Error> {
 
 /// True when the error says that a file does not exist.
 pub fn is_missing_file(error: &iceberg::Error) -> bool {
-    full_text(error).contains(NO_SUCH_FILE)
+    carried(error).map_or_else(|| full_text(error).contains(NO_SUCH_FILE), |ours| ours.kind == Kind::NotFound)
 }
 
 /// Message and sources in one line, without the crate's backtrace.

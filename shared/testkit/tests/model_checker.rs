@@ -190,7 +190,7 @@ fn a_held_job_is_resumed_beside_a_worker() {
 #[test]
 fn a_held_job_is_resumed_and_cancelled() {
     let happens = ["resume: job PUBLISHED", "resume: job CANCELLED", "cancel: job PUBLISHED", "cancel: job CANCELLED"];
-    finds_nothing(resume_and_cancel(), 150_000, &happens);
+    finds_nothing(resume_and_cancel(), 100_000, &happens);
 }
 
 /// Explores with a fault planted: the invariant that it breaks is found, and the shortest way to it told.

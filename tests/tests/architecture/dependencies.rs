@@ -4,14 +4,15 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, Package
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// What each crate may depend on among ours: model ← {source, table} ← engine ← local ← cli.
+/// What each crate may depend on among ours: model ← {source, table} ← engine ← {local, aws} ← cli.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("timelake-model", &[]),
     ("timelake-source", &["timelake-model"]),
     ("timelake-table", &["timelake-model"]),
     ("timelake-engine", &["timelake-model", "timelake-source", "timelake-table"]),
     ("timelake-local", &["timelake-model", "timelake-source", "timelake-table", "timelake-engine"]),
-    ("timelake-cli", &["timelake-model", "timelake-source", "timelake-table", "timelake-engine", "timelake-local"]),
+    ("timelake-aws", &["timelake-model", "timelake-source", "timelake-table", "timelake-engine"]),
+    ("timelake-cli", &["timelake-model", "timelake-source", "timelake-table", "timelake-engine", "timelake-local", "timelake-aws"]),
     // For tests only: nothing but tests may depend on it (see below).
     ("timelake-testkit", &["timelake-model", "timelake-source", "timelake-table", "timelake-engine"]),
     ("timelake-tests", &[]),
@@ -25,7 +26,10 @@ const MUST_NOT_REACH: &[(&str, &[&str])] = &[
     ("timelake-source", &["iceberg", "rusqlite", "aws-"]),
     ("timelake-table", &["rusqlite", "aws-"]),
     ("timelake-engine", &["rusqlite", "libsqlite3-sys", "aws-"]),
-    ("timelake-cli", &["aws-"]),
+    ("timelake-local", &["aws-"]),
+    ("timelake-aws", &["rusqlite", "libsqlite3-sys"]),
+    // One TLS stack.
+    ("timelake-cli", &["native-tls", "openssl-sys", "aws-lc", "s2n-tls"]),
 ];
 
 /// Licences under which the packages of the tree can be taken. A new one is a decision, so it fails here first.

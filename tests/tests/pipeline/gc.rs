@@ -157,16 +157,10 @@ fn tags_whose_undo_window_is_over() {
     assert_eq!(lab.backfill("--from in")["already_published"], json!(true));
 }
 
-fn write_text(lab: &Lab, rows: &[Value]) {
-    let line = |r: &Value| format!("{},{},{},0\n", r["ts"].as_str().unwrap(), r["device_id"].as_str().unwrap(), r["value"]);
-    std::fs::create_dir_all(lab.path("text")).unwrap();
-    std::fs::write(lab.path("text/one.csv"), format!("ts,device_id,value,quality\n{}", rows.iter().map(line).collect::<String>())).unwrap();
-}
-
 #[test]
 fn temporary_files_of_jobs_that_are_over() {
     let (lab, rows) = lab("");
-    write_text(&lab, &rows);
+    write_text_readings(&lab, "text", &rows, 1_000);
     const LOAD: &str = "backfill iot.sensor --from text --json";
     kill_at(&lab, LOAD, "runs-durable");
     assert_eq!(gc(&lab, NOW), BTreeSet::new(), "the job goes on with them");
@@ -179,7 +173,7 @@ fn temporary_files_of_jobs_that_are_over() {
 
     // Kept ones are kept for somebody.
     let (lab, rows) = self::lab("");
-    write_text(&lab, &rows);
+    write_text_readings(&lab, "text", &rows, 1_000);
     let kept = lab.backfill("--from text --keep-runs");
     assert!(!gc(&lab, NOW).iter().any(|(kind, _)| kind == "runs"), "{kept}");
 }
@@ -187,11 +181,11 @@ fn temporary_files_of_jobs_that_are_over() {
 #[test]
 fn a_job_whose_source_changed_before_it_had_a_plan() {
     let (lab, rows) = lab("");
-    write_text(&lab, &rows);
+    write_text_readings(&lab, "text", &rows, 1_000);
     const LOAD: &str = "backfill iot.sensor --from text --json";
     kill_at(&lab, LOAD, "runs-written");
     let old = lab.timelake(&split_words("backfill list --json")).json()["jobs"][0]["job"].clone();
-    write_text(&lab, &rows[..100]);
+    write_text_readings(&lab, "text", &rows[..100], 1_000);
     lab.timelake(&split_words(LOAD)).manifest();
     let removed = gc(&lab, NOW);
     assert!(removed.contains(&("job".to_string(), old.as_str().unwrap().to_string())), "{removed:?}");

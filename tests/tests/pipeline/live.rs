@@ -5,10 +5,16 @@ use crate::sensors::*;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use timelake_tests::{Lab, split_words, workspace};
 
 struct LiveWriter {
     child: Child,
+    /// Its lines so far.
+    lines: Arc<Mutex<Vec<Value>>>,
+    reading: Option<JoinHandle<()>>,
 }
 
 /// What it did: when each of its commits was through (seconds since 1970), and how often it was refused.
@@ -21,7 +27,7 @@ struct Written {
 impl LiveWriter {
     fn start(lab: &Lab, first_day: usize, days: usize) -> LiveWriter {
         let python = std::env::var_os("TIMELAKE_PYTHON").map_or_else(|| workspace().join(".venv/bin/python"), Into::into);
-        let child = Command::new(python)
+        let mut child = Command::new(python)
             .arg(workspace().join("tests/python/live_writer.py"))
             .arg(lab.lake())
             .args(["iot.sensor", &first_day.to_string(), &days.to_string()])
@@ -29,15 +35,37 @@ impl LiveWriter {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the live writer");
-        LiveWriter { child }
+        let out = BufReader::new(child.stdout.take().expect("its stdout")).lines();
+        let lines: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let written = lines.clone();
+        let reading = std::thread::spawn(move || {
+            for line in out {
+                let line = serde_json::from_str(&line.expect("a line")).expect("JSON");
+                written.lock().expect("its lines").push(line);
+            }
+        });
+        LiveWriter { child, lines, reading: Some(reading) }
+    }
+
+    fn commits(&self) -> usize {
+        self.lines.lock().expect("its lines").len()
+    }
+
+    /// Waits until it has made some commits more than now.
+    fn wait_for_more(&self, commits: usize) {
+        let (start, wanted) = (Instant::now(), self.commits() + commits);
+        while self.commits() < wanted {
+            assert!(start.elapsed() < Duration::from_secs(100), "the live writer makes no progress");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Lets it end its last commit.
     fn stop(mut self) -> Written {
         drop(self.child.stdin.take());
-        let lines = BufReader::new(self.child.stdout.take().expect("its stdout")).lines();
-        let lines: Vec<Value> = lines.map(|line| serde_json::from_str(&line.expect("a line")).expect("JSON")).collect();
         assert!(self.child.wait().expect("its end").success(), "the live writer failed");
+        self.reading.take().expect("its reader").join().expect("its lines");
+        let lines = self.lines.lock().expect("its lines").clone();
         let (totals, commits) = lines.split_last().expect("its totals");
         let total = |name: &str| totals["totals"][name].as_u64().expect("a count");
         assert_eq!(total("commits"), commits.len() as u64);
@@ -55,8 +83,9 @@ impl Drop for LiveWriter {
     }
 }
 
-/// A job of more than ten seconds, with a pause between staging and publishing.
-const SLOW: &str = "delay:unit-ended:1500,delay:files-written:500,delay:group-staged:2500";
+/// The job lasts as long as the writer needs for its commits: half way through the units, and between staging and
+/// publishing.
+const HELD_AT: [(&str, usize); 2] = [("unit-ended", 52), ("group-staged", 7)];
 
 #[test]
 fn a_live_writer_through_whole_jobs() {
@@ -70,7 +99,14 @@ fn a_live_writer_through_whole_jobs() {
     let mut kept = 0;
     for i in 0..jobs.len() {
         let words = split_words(&format!("backfill iot.sensor --from in-{i} --threads 1 --memory 40MB --json"));
-        let manifest = lab.start_failing(&words, &format!("{SLOW},trace:trace-{i}")).wait().manifest();
+        let held: String = HELD_AT.iter().map(|(boundary, _)| format!(",wait:{boundary}:go-{i}-{boundary}")).collect();
+        let running = lab.start_failing(&words, &format!("trace:trace-{i}{held}"));
+        for (boundary, commits) in HELD_AT {
+            lab.wait_for_boundary(&format!("trace-{i}"), boundary);
+            writer.wait_for_more(commits);
+            std::fs::write(lab.path(&format!("go-{i}-{boundary}")), "").unwrap();
+        }
+        let manifest = running.wait().manifest();
         assert_eq!(manifest["state"], json!("PUBLISHED"), "{manifest}");
         kept += manifest["kept_existing"].as_u64().unwrap();
     }

@@ -3,7 +3,7 @@
 use crate::minutes::{Minutes, assert_loaded, assert_tidy};
 use crate::sensors::*;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use timelake_tests::{Lab, Running, split_words};
 
 const SEVERAL_UNITS: &str = "--threads 1 --memory 40MB";
@@ -39,18 +39,37 @@ fn a_worker_lands_text_too() {
     let lab = Lab::new();
     lab.create_sensor_table("--partition day(ts)");
     let rows = readings(1..=4, &["a", "b"]);
-    std::fs::create_dir_all(lab.path("in")).unwrap();
-    for (file, part) in rows.chunks(40).enumerate() {
-        let lines: String =
-            part.iter().map(|r| format!("{},{},{},0\n", r["ts"].as_str().unwrap(), r["device_id"].as_str().unwrap(), r["value"])).collect();
-        std::fs::write(lab.path(&format!("in/{file}.csv")), format!("ts,device_id,value,quality\n{lines}")).unwrap();
-    }
+    write_text_readings(&lab, "in", &rows, 40);
     let job = lab.start_failing(&words("backfill iot.sensor --from in --threads 1 --json"), "delay:runs-written:300");
     let worked = lab.timelake(&words("worker --wait PT5S --threads 1 --json")).success().json();
     job.wait().manifest();
     assert!(worked["units"].as_u64().unwrap() > 1, "{worked}");
     lab.assert_rows(&rows);
     assert_tidy(&lab, 1);
+}
+
+/// A worker that stands still keeps its claim, and no process is gone: only the lease frees its unit. What it hands in
+/// later changes nothing.
+#[test]
+fn a_worker_that_stands_still_is_overtaken() {
+    let source = Minutes { first_day: 1, days: 4, devices: 140 };
+    for (boundary, most) in [("unit-ended", Duration::from_secs(15)), ("files-durable", Duration::from_secs(90))] {
+        let lab = lab_with(source);
+        let load = words(&format!("backfill iot.sensor --from in {SEVERAL_UNITS} --json"));
+        // The job waits with its first unit until the worker has one.
+        let job = lab.start_held(&load, "attempt-begun");
+        let worker = lab.start_held(&words("worker --wait PT1S --threads 1 --json"), boundary);
+        let start = Instant::now();
+        lab.release("attempt-begun");
+        let manifest = job.wait().manifest();
+        assert!(start.elapsed() < most, "{boundary}: {:?}", start.elapsed());
+        assert_eq!(manifest["rows_written"], json!(source.rows()), "{boundary}: {manifest}");
+        // With a unit that is not done, the lease was waited for.
+        assert!(boundary == "unit-ended" || start.elapsed() > Duration::from_secs(20), "{boundary}: {:?}", start.elapsed());
+        lab.release(boundary);
+        worker.wait().success();
+        assert_loaded(&lab, &[source], &[], 1);
+    }
 }
 
 #[test]
@@ -79,8 +98,9 @@ fn four_workers_and_one_is_killed_every_second() {
         if !processes[0].is_running() {
             break;
         }
-        let old = std::mem::replace(&mut processes[place], start(place));
-        killed += usize::from(old.kill().code.is_none());
+        // First the old one: until it is gone it has the job's lock.
+        killed += usize::from(processes.remove(place).kill().code.is_none());
+        processes.insert(place, start(place));
     }
     println!("{killed} of {KILLS} killed while the job ran");
     assert!(killed >= 8, "only {killed} were killed before the job was over");
@@ -159,8 +179,9 @@ fn a_window_that_overlaps_an_unfinished_one_is_refused_unless_asked_for() {
 
     let refused = lab.backfill_outcome("--from second").error(4);
     assert_eq!((&refused["reason"], &refused["job"]), (&json!("window_locked"), &json!(staged)), "{refused}");
-    let both = ["--allow-overlap", "publish", "hint"];
-    assert!(both.iter().any(|w| refused["hint"].as_str().unwrap().contains(w)), "{refused}");
+    for way_out in [format!("publish {staged}"), format!("cancel {staged}"), "--allow-overlap".into()] {
+        assert!(refused["hint"].as_str().unwrap().contains(&way_out), "{refused}");
+    }
     lab.assert_rows(&[]);
 
     assert_eq!(lab.backfill("--from second --allow-overlap")["rows_written"], json!(second.len()));
@@ -215,11 +236,7 @@ fn cancel_while_files_are_landed() {
     let lab = Lab::new();
     lab.create_sensor_table("--partition day(ts)");
     let rows = readings(1..=2, &["a"]);
-    std::fs::create_dir_all(lab.path("in")).unwrap();
-    for (file, part) in rows.chunks(20).enumerate() {
-        let lines: String = part.iter().map(|r| format!("{},a,{},0\n", r["ts"].as_str().unwrap(), r["value"])).collect();
-        std::fs::write(lab.path(&format!("in/{file}.csv")), format!("ts,device_id,value,quality\n{lines}")).unwrap();
-    }
+    write_text_readings(&lab, "in", &rows, 20);
     for boundary in ["land-plan-stored", "job-landing", "land-messages-sent", "runs-written"] {
         let running = lab.start_held(&words("backfill iot.sensor --from in --threads 1 --json"), boundary);
         let job = lab.timelake(&words("backfill list --json")).success().json()["jobs"][0]["job"].as_str().unwrap().to_string();

@@ -47,6 +47,17 @@ pub fn write_grouped_readings(lab: &Lab, file: &str, rows: &[Value], row_group_r
     write_parquet(&lab.path(file), columns, row_group_rows);
 }
 
+/// The same as text, `file_rows` rows in each file of a folder.
+pub fn write_text_readings(lab: &Lab, folder: &str, rows: &[Value], file_rows: usize) {
+    std::fs::create_dir_all(lab.path(folder)).unwrap();
+    let text = |row: &Value, name: &str| row[name].as_str().unwrap().to_string();
+    let line = |r: &Value| format!("{},{},{},{}\n", text(r, "ts"), text(r, "device_id"), r["value"], r["quality"]);
+    for (file, part) in rows.chunks(file_rows).enumerate() {
+        let lines: String = part.iter().map(line).collect();
+        std::fs::write(lab.path(&format!("{folder}/{file:03}.csv")), format!("ts,device_id,value,quality\n{lines}")).unwrap();
+    }
+}
+
 pub fn job_of(manifest: &Value) -> String {
     manifest["job"].as_str().expect("a job").to_string()
 }

@@ -153,12 +153,20 @@ impl<'a> Checker<'a> {
 
     /// `Some` is a finding.
     fn file(&self, unit: &WorkUnit, written: &WrittenFile, entry: &DataFile) -> Result<Option<Error>> {
-        let chunks = match FileChunks::open(self.table.file_io(), &written.path, written.bytes, self.runtime) {
-            Ok(chunks) => chunks,
-            Err(e) if timelake_table::is_missing_file(&e) => return Ok(Some(wrong(&written.path, "it is gone"))),
-            Err(e) => return Err(crate::write::storage_error(&written.path, &e)),
+        let unread = |e: iceberg::Error| match timelake_table::is_missing_file(&e) {
+            true => Ok(Some(wrong(&written.path, "it is gone"))),
+            false => Err(crate::write::storage_error(&written.path, &e)),
         };
-        let finding = |what: String| Ok(Some(wrong(&written.path, what)));
+        let failed = Arc::new(Mutex::new(None));
+        let chunks = match FileChunks::open(self.table.file_io(), &written.path, written.bytes, self.runtime, &failed) {
+            Ok(chunks) => chunks,
+            Err(e) => return unread(e),
+        };
+        // A storage that does not answer is no wrong file.
+        let finding = |what: String| match failed.lock().ok().and_then(|mut failed| failed.take()) {
+            Some(e) => unread(e),
+            None => Ok(Some(wrong(&written.path, what))),
+        };
         let options = ArrowReaderOptions::new().with_schema(self.schema.clone()).with_skip_arrow_metadata(true);
         let builder = match ParquetRecordBatchReaderBuilder::try_new_with_options(chunks, options) {
             Ok(builder) => builder,
@@ -355,15 +363,42 @@ fn plain_row(column: &ArrayRef) -> Result<ArrayRef> {
 
 /// A file of the table for the synchronous Parquet reader.
 struct FileChunks {
-    reader: Arc<dyn FileRead>,
+    file: PartReader,
     bytes: u64,
+}
+
+/// Keeps the first read that failed: the Parquet reader keeps only its text.
+#[derive(Clone)]
+struct PartReader {
+    reader: Arc<dyn FileRead>,
     runtime: Handle,
+    failed: Arc<Mutex<Option<iceberg::Error>>>,
+}
+
+impl PartReader {
+    fn read(&self, range: std::ops::Range<u64>) -> std::io::Result<Bytes> {
+        self.runtime.block_on(self.reader.read(range)).map_err(|e| {
+            let text = e.to_string();
+            // Fewer bytes than were asked for: that is the file's fault. Of a disk the text has the number of its error.
+            let is_too_short = e.kind() == iceberg::ErrorKind::DataInvalid && !text.contains("os error");
+            if !is_too_short && let Ok(mut failed) = self.failed.lock() {
+                failed.get_or_insert(e);
+            }
+            std::io::Error::other(text)
+        })
+    }
 }
 
 impl FileChunks {
-    fn open(file_io: &FileIO, path: &str, bytes: u64, runtime: &Handle) -> Result<FileChunks, iceberg::Error> {
+    fn open(
+        file_io: &FileIO,
+        path: &str,
+        bytes: u64,
+        runtime: &Handle,
+        failed: &Arc<Mutex<Option<iceberg::Error>>>,
+    ) -> Result<FileChunks, iceberg::Error> {
         let reader = runtime.block_on(file_io.new_input(path)?.reader())?;
-        Ok(FileChunks { reader: reader.into(), bytes, runtime: runtime.clone() })
+        Ok(FileChunks { file: PartReader { reader: reader.into(), runtime: runtime.clone(), failed: failed.clone() }, bytes })
     }
 }
 
@@ -377,18 +412,17 @@ impl ChunkReader for FileChunks {
     type T = FromHere;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        Ok(FromHere { reader: self.reader.clone(), runtime: self.runtime.clone(), at: start, end: self.bytes, part: Bytes::new() })
+        Ok(FromHere { file: self.file.clone(), at: start, end: self.bytes, part: Bytes::new() })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        self.runtime.block_on(self.reader.read(start..start + length as u64)).map_err(|e| ParquetError::External(Box::new(e)))
+        Ok(self.file.read(start..start + length as u64)?)
     }
 }
 
 /// Reads on from an offset, a part at a time.
 struct FromHere {
-    reader: Arc<dyn FileRead>,
-    runtime: Handle,
+    file: PartReader,
     at: u64,
     end: u64,
     part: Bytes,
@@ -398,7 +432,7 @@ impl Read for FromHere {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         if self.part.is_empty() && self.at < self.end {
             let end = (self.at + READ_PART_BYTES).min(self.end);
-            self.part = self.runtime.block_on(self.reader.read(self.at..end)).map_err(std::io::Error::other)?;
+            self.part = self.file.read(self.at..end)?;
             self.at = end;
         }
         let n = out.len().min(self.part.len());

@@ -177,7 +177,7 @@ pub(crate) fn wrong(path: &str, what: impl std::fmt::Display) -> Error {
 }
 
 /// The staged snapshot must be its parent's files and ours, nothing else: no other partition changes.
-async fn staged_manifests(
+pub async fn staged_manifests(
     table: &Table,
     job: &JobRecord,
     group: &GroupRecord,

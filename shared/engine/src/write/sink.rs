@@ -55,7 +55,10 @@ impl io::Write for FileSink {
 }
 
 /// Storage that does not take a file: run again; a full disk and missing rights are said by name.
-pub fn storage_error(path: &str, error: &dyn std::error::Error) -> Error {
+pub fn storage_error(path: &str, error: &(dyn std::error::Error + 'static)) -> Error {
+    if let Some(ours) = timelake_table::errors::carried(error) {
+        return ours.clone();
+    }
     let detail = timelake_table::errors::full_text(error);
     let path = path.trim_start_matches("file://");
     let message = format!("{path}: {detail}");

@@ -13,11 +13,11 @@ fn tree(paths: &[&str]) -> tempfile::TempDir {
 
 fn shown(from: &[&str], dir: &tempfile::TempDir) -> Vec<String> {
     let from: Vec<String> = from.iter().map(|text| text.to_string()).collect();
-    list(&from, dir.path(), false, None).unwrap().into_iter().map(|object| object.shown).collect()
+    list(&from, &Sources::local(), dir.path(), false, None).unwrap().into_iter().map(|object| object.shown).collect()
 }
 
 fn refused(from: &str, dir: &tempfile::TempDir) -> Error {
-    list(&[from.to_string()], dir.path(), false, None).unwrap_err()
+    list(&[from.to_string()], &Sources::local(), dir.path(), false, None).unwrap_err()
 }
 
 #[test]
@@ -99,7 +99,11 @@ fn hive_values_are_decoded_once() {
         "good/site=__HIVE_DEFAULT_PARTITION__/p.parquet",
     ]);
     let sites = |from: &str| -> Vec<Option<String>> {
-        list(&[from.to_string()], dir.path(), true, None).unwrap().into_iter().map(|object| object.hive["site"].clone()).collect()
+        list(&[from.to_string()], &Sources::local(), dir.path(), true, None)
+            .unwrap()
+            .into_iter()
+            .map(|object| object.hive["site"].clone())
+            .collect()
     };
     let right = vec![Some("%41".to_string()), Some("A/B".to_string()), Some("Halle 7".to_string()), None];
     assert_eq!(sites("good"), right);
@@ -112,7 +116,7 @@ fn hive_values_are_decoded_once() {
 #[test]
 fn a_changed_file_is_noticed() {
     let dir = tree(&["a.parquet"]);
-    let object = list(&["a.parquet".to_string()], dir.path(), false, None).unwrap().remove(0);
+    let object = list(&["a.parquet".to_string()], &Sources::local(), dir.path(), false, None).unwrap().remove(0);
     verify_pin(&object).unwrap();
     let path = dir.path().join("a.parquet");
     File::options().write(true).open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();

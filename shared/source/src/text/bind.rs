@@ -6,6 +6,7 @@ use crate::bind::{
 };
 use crate::convert::{Context, convert};
 use crate::mapping::{Feed, SourceName, SourceSpec};
+use crate::remote::Sources;
 use crate::zone::ZoneConverter;
 use arrow::array::{ArrayRef, new_empty_array};
 use arrow::datatypes::DataType;
@@ -33,7 +34,7 @@ pub(crate) struct TextLeaf {
     pub has_nulls: bool,
 }
 
-pub(crate) fn bind_text(object: &SourceObject, dialect: Option<Dialect>, spec: &Arc<SourceSpec>) -> Result<BindOutcome> {
+pub(crate) fn bind_text(object: &SourceObject, sources: &Sources, dialect: Option<Dialect>, spec: &Arc<SourceSpec>) -> Result<BindOutcome> {
     let names = dialect.as_ref().map(|dialect| dialect.names.clone()).unwrap_or_default();
     let mut binder = TextBinder { object, spec, names, empty: dialect.is_none(), leaves: Vec::new() };
     let mut columns = Vec::with_capacity(spec.columns().len());
@@ -52,7 +53,7 @@ pub(crate) fn bind_text(object: &SourceObject, dialect: Option<Dialect>, spec: &
         }
     }
     let content = Content::Text(TextContent { dialect, leaves: binder.leaves });
-    let bound = Bound { object: object.clone(), spec: spec.clone(), content, columns };
+    let bound = Bound { object: object.clone(), sources: sources.clone(), spec: spec.clone(), content, columns };
     Ok(BindOutcome { bound: BoundObject { inner: Arc::new(bound) }, missing, warnings })
 }
 

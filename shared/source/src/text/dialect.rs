@@ -7,6 +7,7 @@ use super::faults::{record_error, stop_error};
 use super::open::OpenText;
 use super::records::{Mark, Record, Records, Step};
 use crate::mapping::{SourceName, SourceSpec};
+use crate::remote::Sources;
 use std::io::Cursor;
 use std::path::Path;
 use timelake_model::{Error, Kind, Reason, Result, SourceObject};
@@ -206,12 +207,12 @@ fn has_source(names: &[String], source: &SourceName) -> bool {
 }
 
 /// What to write so that the mapped columns are found: another line or another delimiter.
-pub(crate) fn header_hint(object: &SourceObject, spec: &SourceSpec, dialect: &Dialect) -> Option<String> {
+pub(crate) fn header_hint(object: &SourceObject, sources: &Sources, spec: &SourceSpec, dialect: &Dialect) -> Option<String> {
     let needed = spec.needed();
     if needed.is_empty() || dialect.header.is_none() {
         return None;
     }
-    let mut open = OpenText::open(object, spec.text().encoding).ok()?;
+    let mut open = OpenText::open(object, sources, spec.text().encoding).ok()?;
     let mut delimiters = vec![dialect.delimiter];
     delimiters.extend(DELIMITERS.iter().filter(|delimiter| **delimiter != dialect.delimiter));
     for _ in 0..HINT_LINES {

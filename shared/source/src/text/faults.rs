@@ -3,6 +3,7 @@
 use super::bytes::Compression;
 use super::records::{RECORD_LIMIT_BYTES, RecordFault, Stop};
 use crate::listing::verify_pin;
+use crate::remote::told;
 use std::io;
 use timelake_model::{Error, Reason, SourceObject};
 
@@ -103,6 +104,9 @@ pub(crate) fn stop_error(object: &SourceObject, compression: Compression, names:
 pub(crate) fn read_error(object: &SourceObject, compression: Compression, line: u64, error: &io::Error) -> Error {
     if let Err(changed) = verify_pin(object) {
         return changed;
+    }
+    if let Some(error) = told(error) {
+        return error;
     }
     let shown = &object.shown;
     if error.raw_os_error().is_some() || compression == Compression::None {

@@ -5,9 +5,9 @@ use super::decode::TextStream;
 use super::faults::read_error;
 use super::records::Records;
 use crate::file::open_pinned;
+use crate::remote::{RemoteStream, Sources};
 use encoding_rs::Encoding;
-use std::fs::File;
-use std::io::{self, Read, Take};
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use timelake_model::{Result, SourceObject};
@@ -23,7 +23,7 @@ pub(crate) struct OpenText {
 }
 
 struct Counted {
-    file: Take<File>,
+    file: Box<dyn Read + Send>,
     read: Arc<AtomicU64>,
 }
 
@@ -36,12 +36,15 @@ impl Read for Counted {
 }
 
 impl OpenText {
-    /// Opens the pinned file at its start.
-    pub fn open(object: &SourceObject, encoding: Option<&'static Encoding>) -> Result<OpenText> {
-        let file = open_pinned(object)?;
-        // Bytes appended while it is read are of another version.
+    /// Opens the pinned object at its start.
+    pub fn open(object: &SourceObject, sources: &Sources, encoding: Option<&'static Encoding>) -> Result<OpenText> {
+        let file: Box<dyn Read + Send> = match sources.remote(&object.uri)? {
+            Some(store) => Box::new(RemoteStream::new(store.clone(), object.clone())),
+            // Bytes appended while it is read are of another version.
+            None => Box::new(open_pinned(object)?.take(object.size)),
+        };
         let read = Arc::new(AtomicU64::new(0));
-        let raw = Box::new(Counted { file: file.take(object.size), read: read.clone() });
+        let raw = Box::new(Counted { file, read: read.clone() });
         let (content, compression) = decompressed(raw).map_err(|error| read_error(object, Compression::None, 1, &error))?;
         let stream = TextStream::open(content, encoding, &object.shown)?;
         Ok(OpenText { records: Records::new(stream, FIRST_DELIMITER), compression, read })

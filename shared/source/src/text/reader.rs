@@ -151,7 +151,7 @@ fn text(bound: &BoundObject) -> Result<&TextContent> {
 /// Opens the file where its data begin.
 fn open_data(bound: &BoundObject, dialect: &Dialect) -> Result<OpenText> {
     let object = bound.object();
-    let mut open = OpenText::open(object, bound.inner.spec.text().encoding)?;
+    let mut open = OpenText::open(object, &bound.inner.sources, bound.inner.spec.text().encoding)?;
     open.records.set_delimiter(dialect.delimiter);
     while open.records.line() < dialect.first_line {
         if !open.records.skip_line().map_err(|stop| stop_error(object, open.compression, &dialect.names, stop))? {

@@ -1,25 +1,26 @@
 //! Who acts in a model: each is the engine's own code, in the order in which the command (or a function) calls it.
 //!
-//! The embedded runner is not linked here (it is an adapter), so [`Life::go_on`] repeats its decisions between the
-//! verbs; validation reads no data files, for there are none, and looks at the same things otherwise.
+//! The decisions between the verbs are the engine's ([`advance`]); only the hands are others: units read no sources, and
+//! validation reads no data files, for there are none.
 
 use super::desk::Desk;
 use super::scene::{Fails, Scene, TABLE, Writing, ident, job, now};
 use iceberg::spec::{MAIN_BRANCH, SnapshotReference, SnapshotRetention};
 use iceberg::{TableRequirement, TableUpdate};
-use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::future::Future;
 use std::sync::Arc;
+use timelake_engine::advance::{self, Hands};
 use timelake_engine::ports::CommitOutcome;
 use timelake_engine::progress::{Silent, StopFlag};
-use timelake_engine::publish::{self, Published};
-use timelake_engine::rounds::{self, Again};
+use timelake_engine::publish;
+use timelake_engine::rounds;
 use timelake_engine::store::{self, StoredPlan};
-use timelake_engine::tries::{change_group, change_job, new_snapshot_id, settle_job};
+use timelake_engine::tries::new_snapshot_id;
 use timelake_engine::work::{Workers, work};
-use timelake_engine::{Engine, cancel, open, stage, validate};
-use timelake_model::ids::branch_name;
-use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitRecord, UnitState};
+use timelake_engine::{Engine, cancel, open, validate};
+use timelake_model::ledger::{GroupRecord, JobRecord, State};
+use timelake_model::verdict::{Check, Verdict};
 use timelake_model::{Error, Kind, Reason, Result, UnitReceipt};
 use timelake_table::{Added, Append};
 use tokio::runtime::Handle;
@@ -103,7 +104,7 @@ impl Cast {
     }
 
     async fn finalizer(&self, stage_only: bool) -> Result<State> {
-        Life { stage_only, ..self.first_life() }.groups().await?;
+        Life { stage_only, ..self.first_life() }.go_on().await?;
         self.state().await
     }
 
@@ -129,18 +130,11 @@ impl Cast {
                 None => self.scene.store_plan(&self.engine, generation).await?,
             }),
         };
-        let window = stored.plan.window;
-        let changed = change_job(&self.engine, &job.job, job.generation, |j| {
-            let changes = j.window != window && !j.state.is_final();
-            j.window = window;
-            changes
-        })
-        .await?;
-        let life = Life { cast: self, job: changed.unwrap_or(job), stored, works: true, resume, stage_only: false };
+        let life = Life { cast: self, job, stored, works: true, resume, stage_only: false };
         life.forget("open", &());
         life.open().await?;
         life.forget("opened", &());
-        life.groups().await?;
+        life.go_on().await?;
         self.state().await
     }
 
@@ -237,164 +231,75 @@ impl Life<'_> {
         self.cast.desk.forget(&(at, self.job.generation, &self.stored.hash, known));
     }
 
+    fn life(&self) -> advance::Life<'_> {
+        let Life { job, stored, resume, stage_only, .. } = self;
+        advance::Life { engine: self.engine(), job, stored, resume: *resume, stage_only: *stage_only }
+    }
+
     async fn open(&self) -> Result<()> {
-        let (engine, job) = (self.engine(), &self.job);
-        let Err(e) = rounds::open_generation(engine, job, &self.stored).await else { return Ok(()) };
-        if e.kind == Kind::Conflict {
-            for group in engine.jobs.groups(&job.job, job.generation).await?.iter().filter(|g| g.state == State::Planning) {
-                cancel::stand_down(engine, job, group, State::Rejected, Some(e.clone())).await?;
-            }
-            settle_job(engine, &job.job, job.generation).await?;
-        }
-        Err(e)
+        self.life().open().await
     }
 
-    async fn groups(&self) -> Result<()> {
-        for group in self.engine().jobs.groups(&self.job.job, self.job.generation).await? {
-            let outcome = self.group(group).await;
-            self.forget("settle", &outcome);
-            settle_job(self.engine(), &self.job.job, self.job.generation).await?;
-            outcome?;
-        }
-        Ok(())
+    async fn go_on(&self) -> Result<()> {
+        self.life().go_on(&mut AtWork { life: self, validated: None }).await
     }
 
-    async fn group(&self, group: GroupRecord) -> Result<()> {
-        let (engine, job) = (self.engine(), &self.job);
-        let mut group = group;
-        if self.resume && group.state == State::Hold {
-            group = self.unhold(&group).await?;
-        }
-        loop {
-            self.forget("group", &());
-            group = change_group(engine, &group, |_| false).await?;
-            if group.cancel_requested && !group.state.is_final() {
-                group = cancel::stand_down(engine, job, &group, State::Cancelled, None).await?;
-            }
-            let outcome = match group.state {
-                State::Writing => match self.write_and_stage(&group).await {
-                    Ok(None) => return Ok(()), // not all units are done: another close message comes
-                    Ok(Some(group)) => Ok(group),
-                    Err(e) => Err(e),
-                },
-                State::Staged | State::Validating if !self.stage_only => self.validate_and_publish(&group).await,
-                _ => return Ok(()),
-            };
-            group = match outcome {
-                Ok(group) => group,
-                Err(e) if e.kind == Kind::Conflict => {
-                    let now = change_group(engine, &group, |_| false).await?;
-                    if !now.cancel_requested {
-                        self.hold(&group, e).await?;
-                        return Ok(());
-                    }
-                    now
-                }
-                Err(e) => return Err(e),
-            };
-        }
-    }
-
-    async fn hold(&self, group: &GroupRecord, error: Error) -> Result<GroupRecord> {
-        change_group(self.engine(), group, |g| {
-            let changes = !g.state.is_final();
-            if changes {
-                g.state = State::Hold;
-                g.error = Some(error.clone());
-            }
-            changes
-        })
-        .await
-    }
-
-    async fn unhold(&self, group: &GroupRecord) -> Result<GroupRecord> {
-        let engine = self.engine();
-        let units = rounds::latest_units(engine, group).await?;
-        let failed: Vec<u32> = units.iter().filter(|u| u.state == UnitState::Failed).map(|u| u.unit).collect();
-        if !failed.is_empty() {
-            return rounds::next_round(engine, &self.stored, group, failed, Again::Resumed).await;
-        }
-        change_group(engine, group, |g| {
-            let changes = g.state == State::Hold;
-            if changes {
-                g.rederived = 0;
-                g.state = if g.staged_round == Some(g.round) { State::Staged } else { State::Writing };
-                g.error = None;
-            }
-            changes
-        })
-        .await
-    }
-
-    /// `None`: units are pending, and others work on them.
-    async fn write_and_stage(&self, group: &GroupRecord) -> Result<Option<GroupRecord>> {
-        let engine = self.engine();
-        if self.works && rounds::resend_pending(engine, group).await? > 0 {
-            let base_snapshot = self.stored.plan.base_snapshot;
-            let writing = Writing { desk: &self.cast.desk, scene: &self.cast.scene, base_snapshot, fails: Fails::Never };
-            self.forget("work", &group);
-            self.cast.work(&self.job, &writing)?;
-            self.forget("worked", &group);
-        }
-        let units = rounds::latest_units(engine, group).await?;
-        if units.iter().any(|u| u.state == UnitState::Pending) {
-            if !self.works {
-                return Ok(None);
-            }
-            let now = change_group(engine, group, |_| false).await?;
-            if now.cancel_requested || now.state.is_final() {
-                return Ok(Some(now));
-            }
-            return Err(Error::internal("the queue is empty and units are not done"));
-        }
-        if let Some(error) = units.iter().find(|u| u.state == UnitState::Failed).and_then(|u| u.error.clone()) {
-            return self.hold(group, error).await.map(Some);
-        }
-        self.forget("stage", &(group, &units));
-        stage::stage(engine, &self.job, &self.stored, group, &receipts(units)).await.map(Some)
-    }
-
-    async fn validate_and_publish(&self, group: &GroupRecord) -> Result<GroupRecord> {
-        let (engine, job) = (self.engine(), &self.job);
-        let receipts = receipts(rounds::latest_units(engine, group).await?);
-        if let Some(done) = publish::found_published(engine, job, group, &receipts).await? {
-            return Ok(done);
-        }
-        if let Err(finding) = self.validate(group, &receipts).await? {
-            return cancel::stand_down(engine, job, group, State::Rejected, Some(finding)).await;
-        }
-        self.forget("publish", &(group, &receipts));
-        match publish::publish(engine, job, &self.stored, group, &receipts).await? {
-            Published::Done(group) => Ok(group),
-            Published::Cancelled(group) => cancel::stand_down(engine, job, &group, State::Cancelled, None).await,
-            Published::Again { units, base } => rounds::next_round(engine, &self.stored, group, units, Again::MainMoved(base)).await,
-        }
-    }
-
-    /// What validation looks at besides the data files. The inner error is a finding.
-    async fn validate(&self, group: &GroupRecord, receipts: &[UnitReceipt]) -> Result<std::result::Result<(), Error>> {
+    /// What validation looks at besides the data files: its findings.
+    async fn validate(&self, group: &GroupRecord, receipts: &[UnitReceipt]) -> Result<Vec<Error>> {
         if let Err(finding) = validate::conservation(&self.stored, receipts) {
-            return Ok(Err(finding));
+            return Ok(vec![finding]);
         }
         let table = self.engine().catalog.load(&ident()).await?;
         publish::still_the_table(&table, &self.stored, TABLE)?;
-        let branch = branch_name(&self.job.job, self.job.generation, &group.group);
-        let staged = group.branch_snapshot.ok_or_else(|| Error::internal("validate before stage"))?;
-        let at = timelake_table::refs(table.metadata())?.get(&branch).map(|r| r.snapshot_id);
-        if at != Some(staged) {
-            return Err(stage::branch_moved(&branch, at, staged));
-        }
-        let snapshot = table.metadata().snapshot_by_id(staged).ok_or_else(|| Error::internal("the staged snapshot is gone"))?;
-        let manifests = timelake_table::manifests_of(&table, snapshot).await?;
-        let ours: BTreeSet<&str> = manifests.iter().filter(|m| m.added_snapshot_id == staged).map(|m| m.manifest_path.as_str()).collect();
-        let expected: BTreeSet<&str> = receipts.iter().flat_map(|r| &r.manifests).map(|m| m.path.as_str()).collect();
-        if ours != expected {
-            return Ok(Err(Error::conflict(Reason::StagedFileWrong, "the staged snapshot does not list the units' manifests")));
-        }
-        Ok(Ok(()))
+        Ok(validate::staged_manifests(&table, &self.job, group, receipts).await?.err().into_iter().collect())
     }
 }
 
-fn receipts(units: Vec<UnitRecord>) -> Vec<UnitReceipt> {
-    units.into_iter().filter_map(|u| u.receipt?.into_written()).collect()
+/// As the engine sees it: work without sources, validation without data files.
+struct AtWork<'a> {
+    life: &'a Life<'a>,
+    /// What is known when it publishes.
+    validated: Option<(GroupRecord, Vec<UnitReceipt>)>,
+}
+
+impl Hands for AtWork<'_> {
+    fn turn(&mut self, group: &GroupRecord) -> Result<()> {
+        self.life.forget("turn", group);
+        Ok(())
+    }
+
+    async fn write(&mut self, group: &GroupRecord) -> Result<bool> {
+        let life = self.life;
+        if life.works && rounds::resend_pending(life.engine(), group).await? > 0 {
+            let base_snapshot = life.stored.plan.base_snapshot;
+            let writing = Writing { desk: &life.cast.desk, scene: &life.cast.scene, base_snapshot, fails: Fails::Never };
+            life.forget("work", &group);
+            life.cast.work(&life.job, &writing)?;
+        }
+        life.forget("worked", &group);
+        Ok(life.works)
+    }
+
+    async fn validate(&mut self, group: &GroupRecord, receipts: &[UnitReceipt]) -> Result<Verdict> {
+        let findings = self.life.validate(group, receipts).await?;
+        self.validated = Some((group.clone(), receipts.to_vec()));
+        Ok(if findings.is_empty() { Verdict::Approved { checks: vec![] } } else { Verdict::Rejected { findings } })
+    }
+
+    async fn stage<T>(&mut self, stage: impl Future<Output = Result<T>>) -> Result<T> {
+        stage.await
+    }
+
+    async fn publish<T>(&mut self, publish: impl Future<Output = Result<T>>) -> Result<T> {
+        self.life.forget("publish", &self.validated);
+        publish.await
+    }
+
+    fn ended(&mut self, outcome: &Result<()>) {
+        self.life.forget("ended", outcome);
+    }
+
+    fn approved(&mut self, _checks: Vec<Check>) {}
+
+    fn note(&mut self, _text: &str) {}
 }

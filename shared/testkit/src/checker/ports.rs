@@ -51,6 +51,7 @@ pub fn engine(desk: Arc<Desk>, fault: Option<Fault>) -> Engine {
         jobs: ports.clone(),
         queue: ports.clone(),
         objects: ports.clone(),
+        sources: Default::default(),
         clock: ports,
         jobs_root: "memory://jobs".into(),
     }
