@@ -408,8 +408,11 @@ fn assign(sources: &[Source], units: &mut [WorkUnit], period: Period) {
 /// and every row of a run has a series, so the slice of rows without one makes no difference.
 fn may_hold_series(slice: &SeriesSlice, info: &RowGroupInfo) -> bool {
     let Some(bounds) = &info.series else { return true };
-    let buckets = match (&slice.buckets, bounds.buckets) {
-        (Some(set), Some((low, high))) => set.buckets.iter().any(|b| (low..=high).contains(b)),
+    let buckets = match (&slice.buckets, &bounds.buckets) {
+        // Layouts may have buckets of their own.
+        (Some(set), Some(known)) if (&set.column, set.modulus) == (&known.column, known.modulus) => {
+            set.buckets.iter().any(|b| (known.low..=known.high).contains(b))
+        }
         _ => true,
     };
     let range = match (&slice.range, &bounds.range) {
@@ -435,38 +438,21 @@ fn push(list: &mut Vec<UnitInput>, source: &Source) {
     }
 }
 
-/// Joins units that read nothing to the unit before (or after) them, so that ranges still cover the window.
+/// Joins units that read nothing to a neighbour of the same layout, so that ranges still cover the window. Where none may be
+/// stretched they stay, and cost nothing.
 fn absorb_idle(units: Vec<WorkUnit>) -> Vec<WorkUnit> {
+    let idle = |unit: &WorkUnit| unit.inputs.is_empty() && unit.series.is_all();
     let mut out: Vec<WorkUnit> = Vec::with_capacity(units.len());
-    let mut pending_start = None;
     for mut unit in units {
-        let idle = unit.inputs.is_empty() && unit.series.is_all();
-        if idle {
-            match out.last_mut() {
-                Some(last) if last.series.is_all() => last.window.end = unit.window.end,
-                // Between two split chunks nothing may be stretched; the idle unit itself costs nothing.
-                Some(_) => out.push(unit),
-                None => pending_start = pending_start.or(unit.window.start),
+        match out.last_mut() {
+            Some(last) if last.layout != unit.layout || !last.series.is_all() || !unit.series.is_all() => out.push(unit),
+            Some(last) if idle(&unit) => last.window.end = unit.window.end,
+            Some(last) if idle(last) => {
+                unit.window.start = last.window.start;
+                *last = unit;
             }
-            continue;
+            _ => out.push(unit),
         }
-        if let Some(start) = pending_start.take() {
-            if unit.series.is_all() {
-                unit.window.start = Some(start);
-            } else {
-                let window = Window { start: Some(start), end: unit.window.start };
-                out.push(WorkUnit {
-                    index: 0,
-                    window,
-                    series: SeriesSlice::ALL,
-                    inputs: vec![],
-                    owns: vec![],
-                    estimated_rows: 0,
-                    layout: None,
-                });
-            }
-        }
-        out.push(unit);
     }
     out
 }
@@ -498,6 +484,11 @@ pub fn check(plan: &WritePlan, inventory: &Inventory) -> Result<()> {
     }
     // Time ranges in order, without gap; equal ranges must be slices of one chunk.
     let units: Vec<&WorkUnit> = plan.units().map(|(_, u)| u).collect();
+    let parts = inventory.table.by_layout(&plan.window);
+    let in_its_layout = |u: &WorkUnit| parts.iter().any(|(part, layout)| u.layout == *layout && part.intersect(&u.window) == u.window);
+    if let Some(unit) = units.iter().find(|u| !u.window.is_empty() && !in_its_layout(u)) {
+        return broken(format!("unit {} has times of another layout", unit.index));
+    }
     let mut at = plan.window.start;
     let mut i = 0;
     while i < units.len() && !plan.window.is_empty() {

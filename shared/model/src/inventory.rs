@@ -41,12 +41,20 @@ pub struct RowGroupInfo {
 /// Bounds of the series of a row group, all inclusive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesBounds {
-    /// Partition buckets of the table's bucket column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub buckets: Option<(u32, u32)>,
+    pub buckets: Option<BucketBounds>,
     /// Text of the slice column, compared by bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<(String, String)>,
+}
+
+/// Partition buckets of a column, both bounds inclusive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketBounds {
+    pub column: String,
+    pub modulus: u32,
+    pub low: u32,
+    pub high: u32,
 }
 
 /// A source object with its footer read and its columns bound: a file of the source, or a run.
