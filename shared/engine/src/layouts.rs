@@ -4,12 +4,16 @@
 //! deletes that belong to partitions written in two specs: those deletes reach only files of their own spec.
 
 use crate::Engine;
+use crate::boundary::{Boundary, reached};
 use crate::inventory::OpenTable;
+use crate::store::StoredPlan;
 use crate::tables::commit_until_done;
-use iceberg::spec::{PartitionSpecRef, Schema, TableMetadata, UnboundPartitionSpec};
+use iceberg::spec::{PartitionSpecRef, Schema, TableMetadata, Transform, UnboundPartitionSpec};
 use iceberg::table::Table;
 use iceberg::{TableRequirement, TableUpdate};
-use timelake_model::layout::{AgedLayout, Layout, bad};
+use std::collections::BTreeSet;
+use timelake_model::inventory::TableState;
+use timelake_model::layout::{AgedLayout, Layout, bad, limits};
 use timelake_model::time::{IsoDuration, Period};
 use timelake_model::{Error, Reason, Result, TableContract, TimestampUs};
 use timelake_table::Commit;
@@ -59,10 +63,11 @@ pub async fn with_specs(engine: &Engine, open: &OpenTable) -> Result<OpenTable> 
         check(contract, schema, &metadata.default_partition_spec().as_ref().clone().into_unbound())?;
         refuse_partitioned_deletes(table).await?;
         let mut updates = Vec::new();
+        let mut known = known_fields(metadata);
         for layout in &contract.layout {
             let spec = unbound(layout, schema)?;
             if spec_like(metadata, &spec).is_none() {
-                updates.push(TableUpdate::AddSpec { spec: without_id(&spec)? });
+                updates.push(TableUpdate::AddSpec { spec: to_add(&spec, schema, &mut known)? });
             }
         }
         // The ids of the new fields follow from the last one assigned.
@@ -74,23 +79,72 @@ pub async fn with_specs(engine: &Engine, open: &OpenTable) -> Result<OpenTable> 
         Ok((!updates.is_empty()).then_some(Commit { requirements, updates }))
     })
     .await?;
+    reached(Boundary::SpecsAdded);
     Ok(OpenTable { table, ..open.clone() })
 }
 
-/// The table gives the id.
-fn without_id(spec: &UnboundPartitionSpec) -> Result<UnboundPartitionSpec> {
-    let fields = spec.fields().iter().cloned();
-    let failed = |e: iceberg::Error| Error::internal(format!("a checked partition spec is refused: {e}"));
-    Ok(UnboundPartitionSpec::builder().add_partition_fields(fields).map_err(failed)?.build())
+/// Source, transform and name of a partition field.
+type KnownField = (i32, Transform, String);
+
+/// Fields of all specs of the table, in the order of the specs' ids.
+fn known_fields(metadata: &TableMetadata) -> Vec<KnownField> {
+    let mut specs: Vec<&PartitionSpecRef> = metadata.partition_specs_iter().collect();
+    specs.sort_by_key(|s| s.spec_id());
+    specs.iter().flat_map(|s| s.fields()).map(|f| (f.source_id, f.transform, f.name.clone())).collect()
 }
 
-/// A spec of the table with the same fields, whatever their names.
+/// The spec as it is added: the table gives the ids, and no name means two fields, because readers put the fields of all
+/// specs into one struct.
+fn to_add(spec: &UnboundPartitionSpec, schema: &Schema, known: &mut Vec<KnownField>) -> Result<UnboundPartitionSpec> {
+    let mut builder = UnboundPartitionSpec::builder();
+    for field in spec.fields() {
+        let same = known.iter().rev().find(|(source, transform, _)| (*source, *transform) == (field.source_id, field.transform));
+        let name = match same {
+            Some((.., name)) => name.clone(),
+            None => {
+                let first = match field.transform {
+                    Transform::Bucket(n) | Transform::Truncate(n) => n,
+                    _ => 2,
+                };
+                let numbered = (first..).map(|n| format!("{}_{n}", field.name)).filter(|name| schema.field_by_name(name).is_none());
+                let mut names = std::iter::once(field.name.clone()).chain(numbered);
+                let free = names.find(|name| known.iter().all(|(.., taken)| taken != name));
+                free.ok_or_else(|| Error::internal(format!("no name is left for the partition field {}", field.name)))?
+            }
+        };
+        known.push((field.source_id, field.transform, name.clone()));
+        builder = builder
+            .add_partition_field(field.source_id, name, field.transform)
+            .map_err(|e| Error::internal(format!("a checked partition spec is refused: {e}")))?;
+    }
+    Ok(builder.build())
+}
+
+/// The table's first spec with the same fields, whatever their names and whoever made it.
 fn spec_like<'a>(metadata: &'a TableMetadata, wanted: &UnboundPartitionSpec) -> Option<&'a PartitionSpecRef> {
     let wanted: Vec<_> = wanted.fields().iter().map(|f| (f.source_id, f.transform)).collect();
-    metadata.partition_specs_iter().find(|spec| spec.fields().iter().map(|f| (f.source_id, f.transform)).eq(wanted.iter().copied()))
+    let same = |spec: &&PartitionSpecRef| spec.fields().iter().map(|f| (f.source_id, f.transform)).eq(wanted.iter().copied());
+    metadata.partition_specs_iter().filter(same).min_by_key(|spec| spec.spec_id())
 }
 
-async fn refuse_partitioned_deletes(table: &Table) -> Result<()> {
+/// The spec that the plan means by a layout (`None`: the table's own). Others may have removed it while no file used it,
+/// and given its id to another one.
+pub fn spec_of<'a>(metadata: &'a TableMetadata, state: &TableState, layout: Option<u32>) -> Result<&'a PartitionSpecRef> {
+    let (spec_id, _) = state.files_of(layout);
+    let planned = state.layout(layout).map_or(&state.partition, |l| &l.partition);
+    metadata.partition_spec_by_id(spec_id).filter(|spec| fields(spec, metadata.current_schema()) == *planned).ok_or_else(|| {
+        Error::conflict(Reason::TableChanged, format!("{} has no longer the partition spec {spec_id} of the plan", state.name))
+            .hint("cancel the job and run its command again, which makes a new plan")
+            .at(|p| p.table = Some(state.name.clone()))
+    })
+}
+
+/// Layouts that the plan's units write in.
+pub fn used(stored: &StoredPlan) -> BTreeSet<u32> {
+    stored.plan.units().filter_map(|(_, unit)| unit.layout).collect()
+}
+
+pub async fn refuse_partitioned_deletes(table: &Table) -> Result<()> {
     let Some(delete) = timelake_table::partitioned_equality_delete(table).await? else { return Ok(()) };
     Err(Error::conflict(
         Reason::DeleteFilesInWindow,
@@ -109,20 +163,21 @@ async fn refuse_partitioned_deletes(table: &Table) -> Result<()> {
 pub fn resolve(table: &Table, contract: &TableContract, as_of: TimestampUs, target_file_bytes: u64) -> Result<Vec<Layout>> {
     let metadata = table.metadata();
     let schema = metadata.current_schema();
-    let mut out = Vec::new();
+    let mut ages = Vec::new();
+    let mut found = Vec::new();
     for layout in &contract.layout {
         let spec = unbound(layout, schema)?;
         let missing = || Error::internal(format!("the table has no partition spec for the layout of {}", layout.older_than));
         let period = time_period(&spec, schema, &contract.time_column).ok_or_else(missing)?;
-        let found = spec_like(metadata, &spec).ok_or_else(missing)?;
-        let limit = IsoDuration::parse(&layout.older_than)?.before(as_of);
-        out.push(Layout {
-            before: TimestampUs(period.start(period.ordinal(limit.0))),
-            spec_id: found.spec_id(),
-            partition: fields(found, schema),
-            period,
-            target_file_bytes: layout.target_file_size_bytes.unwrap_or(target_file_bytes),
-        });
+        ages.push((IsoDuration::parse(&layout.older_than)?, period));
+        found.push((layout, period, spec_like(metadata, &spec).ok_or_else(missing)?));
     }
-    Ok(out)
+    let of = |(before, (layout, period, spec)): (TimestampUs, (&AgedLayout, Period, &PartitionSpecRef))| Layout {
+        before,
+        spec_id: spec.spec_id(),
+        partition: fields(spec, schema),
+        period,
+        target_file_bytes: layout.target_file_size_bytes.unwrap_or(target_file_bytes),
+    };
+    Ok(limits(as_of, &ages).into_iter().zip(found).map(of).collect())
 }

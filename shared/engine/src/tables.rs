@@ -315,13 +315,26 @@ pub async fn contract(catalog: &dyn TableCatalog, name: &str) -> Result<TableCon
 pub async fn set_contract(catalog: &dyn TableCatalog, clock: &dyn Clock, name: &str, change: &ContractChange) -> Result<TableInfo> {
     let table = catalog.load(&parse_name(name)?).await?;
     refuse_version_1(&table)?;
-    let table = commit_until_done(catalog, clock, table, async |table| contract_commit(table, name, change)).await?;
+    let make = async |table: &Table| {
+        if let Some(text) = &change.layout
+            && !layout::parse(text)?.is_empty()
+        {
+            layouts::refuse_partitioned_deletes(table).await?;
+        }
+        contract_commit(table, name, change)
+    };
+    let table = commit_until_done(catalog, clock, table, make).await?;
     info(&table)
 }
 
 fn contract_commit(table: &Table, name: &str, change: &ContractChange) -> Result<Option<Commit>> {
     let metadata = table.metadata();
-    let current = TableContract::from_properties(metadata.properties())?;
+    let mut properties = metadata.properties().clone();
+    if change.layout.is_some() {
+        // One that is not understood can be replaced.
+        properties.remove(LAYOUT);
+    }
+    let current = TableContract::from_properties(&properties)?;
     let wanted = changed_contract(current, name, change)?;
     let schema = metadata.current_schema();
     wanted.check(&columns(schema)?)?;

@@ -123,9 +123,9 @@ impl<'a> Checker<'a> {
         let metadata = table.metadata();
         let layout = KeyLayout::new(state)?;
         let mut partitioners = BTreeMap::new();
-        for id in [state.spec_id].into_iter().chain(state.layouts.iter().map(|l| l.spec_id)) {
-            let spec = metadata.partition_spec_by_id(id).ok_or_else(|| Error::internal(format!("the table has no partition spec {id}")))?;
-            partitioners.insert(id, Partitioner::new(spec, metadata.current_schema())?);
+        let ids = [state.spec_id].into_iter().chain(state.layouts.iter().map(|l| l.spec_id));
+        for spec in ids.filter_map(|id| metadata.partition_spec_by_id(id)) {
+            partitioners.insert(spec.spec_id(), Partitioner::new(spec, metadata.current_schema())?);
         }
         let plain = timelake_table::writer_schema(metadata.current_schema())?;
         let keys: Vec<&str> = layout.key_columns.iter().map(|c| state.columns[*c].name.as_str()).collect();

@@ -64,6 +64,7 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
             .hint("cancel the job and run the command again: it makes a new plan"));
     }
     let state = &task.reading.inventory.table;
+    let spec = crate::layouts::spec_of(metadata, state, task.unit.layout)?;
     let plain_types = row_types(task.table, state)?;
     let mut rows = rows::UnitRows::new(state, &plain_types)?;
     let mut gathered = gather::gather(&task.reading, task.unit, &mut rows)?;
@@ -72,9 +73,7 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
     let (chunk_rows, time) = spread::by_chunk(order.iter().map(|r| rows.times[*r as usize]), task.plan.period);
     gathered.counts.rows_written = order.len() as u64;
 
-    let (spec_id, target_file_bytes) = state.files_of(task.unit.layout);
-    let spec =
-        metadata.partition_spec_by_id(spec_id).ok_or_else(|| Error::internal(format!("the table has no partition spec {spec_id}")))?;
+    let (_, target_file_bytes) = state.files_of(task.unit.layout);
     let prefix = file_prefix(task.plan, task.unit.index, task.round, task.attempt);
     let target = layout::Target {
         table: task.table,
