@@ -71,7 +71,9 @@ pub async fn publish(
         }
         still_the_table(&table, stored, &job.table)?;
         if !layouts::used(stored).is_empty() {
-            layouts::refuse_partitioned_deletes(&table).await?;
+            layouts::refuse_partitioned_deletes(&table).await.map_err(|e| {
+                e.hint("compact the table with its deletes applied and resume the job; or cancel it, take the layout off (timelake table contract TABLE --layout none) and run its command again")
+            })?;
         }
         let head = metadata.current_snapshot().ok_or_else(|| table_replaced(&job.table))?;
         let checked = group.checked_snapshot.unwrap_or(stored.plan.base_snapshot);

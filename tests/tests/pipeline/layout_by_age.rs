@@ -393,6 +393,7 @@ fn equality_deletes_in_partitions_are_refused() {
     delete(&lab, &live[0]);
     let held = lab.job("publish", &job).error(4);
     assert_eq!(held["reason"], json!("delete_files_in_window"), "{held}");
+    assert!(held["hint"].as_str().unwrap().contains("cancel"), "{held}");
     assert_eq!(lab.job("report", &job).success().json()["state"], json!("HOLD"));
     lab.job("cancel", &job).success();
 
