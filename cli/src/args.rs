@@ -422,6 +422,9 @@ pub struct CreateArgs {
     /// How long a published job can be undone [default: P14D]
     #[arg(long, value_name = "DURATION")]
     pub undo: Option<String>,
+    /// How older rows are laid out: '[{"older-than": "P90D", "partition": "month(ts)"}]'
+    #[arg(long, value_name = "JSON")]
+    pub layout: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -447,4 +450,7 @@ pub struct ContractArgs {
     /// How long a published job can be undone (P14D)
     #[arg(long, value_name = "DURATION")]
     pub undo: Option<String>,
+    /// How older rows are laid out: '[{"older-than": "P90D", "partition": "month(ts)"}]', or `none`
+    #[arg(long, value_name = "JSON")]
+    pub layout: Option<String>,
 }

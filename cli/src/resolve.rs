@@ -138,6 +138,7 @@ pub fn create_table(create: &CreateArgs) -> Result<CreateTable> {
         retention: create.retention.clone(),
         lateness: create.lateness.clone(),
         undo: create.undo.clone(),
+        layout: create.layout.clone(),
     })
 }
 
@@ -150,6 +151,7 @@ pub fn contract_change(contract: &ContractArgs) -> Option<ContractChange> {
         retention: contract.retention.as_ref().map(|text| (text.trim() != NONE).then(|| text.clone())),
         lateness: contract.lateness.clone(),
         undo: contract.undo.clone(),
+        layout: contract.layout.as_ref().map(|text| if text.trim() == NONE { "[]".into() } else { text.clone() }),
     };
     (change != ContractChange::default()).then_some(change)
 }

@@ -82,6 +82,10 @@ fn contract_fields(info: &TableInfo) -> Fields {
         .add("retention", contract.retention.clone().unwrap_or_else(|| "unlimited".into()))
         .add("lateness", contract.lateness.clone())
         .add("undo", contract.undo.clone());
+    for aged in &contract.layout {
+        let size = aged.target_file_size_bytes.map_or(String::new(), |bytes| format!(", files of {}", size(bytes)));
+        fields.add("layout", format!("{} for rows older than {}{size}", aged.partition, aged.older_than));
+    }
     fields
 }
 

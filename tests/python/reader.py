@@ -26,10 +26,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestWriterV2
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import AddPartitionSpecUpdate
+from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.transforms import parse_transform
-from pyiceberg.types import NestedField
+from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from values import arrow_rows, instant_text, plain, python_value, rows_of, sql_literal
 
@@ -248,6 +252,51 @@ def delete(request):
     return retried(request, change)
 
 
+class DeleteManifest(ManifestWriterV2):
+    def content(self):
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self):
+        return {**super()._meta, "content": "deletes"}
+
+    def _with_partition(self, format_version):
+        # Field ids are ints; PyIceberg says long, which DuckDB does not read.
+        entry = super()._with_partition(format_version)
+        file = entry.find_field("data_file").field_type
+        of = lambda f: f.model_copy(update={"field_type": ListType(136, IntegerType(), True)}) if f.field_id == 135 else f
+        file = StructType(*[of(f) for f in file.fields])
+        return Schema(*[f.model_copy(update={"field_type": file}) if f.name == "data_file" else f for f in entry.fields])
+
+
+class AddDeletes(_FastAppendFiles):
+    def new_manifest_writer(self, spec):
+        output, level = self.new_manifest_output(), self._compression
+        return DeleteManifest(spec, self.schema(), output, self.snapshot_id, level)
+
+
+def equality_delete(request):
+    """Deletes rows by equality on the named columns, by files in the table's own spec, as upserting writers do. PyIceberg
+    does not write such files: these are data files cut to the columns and listed as deletes."""
+
+    def change(table):
+        rows = arrow_rows(request["rows"], table.schema(), table.schema().as_arrow())
+        files = list(_dataframe_to_data_files(table.metadata, rows, table.io, write_uuid=uuid.uuid4()))
+        ids = [table.schema().find_field(name).field_id for name in request["columns"]]
+        with table.transaction() as transaction:
+            with AddDeletes(Operation.DELETE, transaction, table.io) as deletes:
+                for file in files:
+                    path = local_path(file.file_path)
+                    pq.write_table(pq.read_table(path, partitioning=None).select(request["columns"]), path)
+                    file._data[0], file._data[5], file._data[14] = DataFileContent.EQUALITY_DELETES, os.path.getsize(path), ids
+                    for i in (6, 7, 8, 9, 10, 11):
+                        file._data[i] = {field: value for field, value in file._data[i].items() if field in ids}
+                    deletes.append_data_file(file)
+        return [file.file_path for file in files]
+
+    return retried(request, change)
+
+
 def compact(request):
     """Rewrites the files that hold rows of the filter (all without one) into new files with the same rows.
 
@@ -280,6 +329,26 @@ def compact(request):
 def add_column(request):
     with load(request).update_schema() as update:
         update.add_column(request["name"], column_type(request["type"]))
+
+
+def add_spec(request):
+    """Another partition spec, not the default one, as another tool names and adds it."""
+    table = load(request)
+    fields = [
+        PartitionField(table.schema().find_field(p["source"]).field_id, table.metadata.last_partition_id + 1 + i, parse_transform(p["transform"]), p["name"])
+        for i, p in enumerate(request["partition"])
+    ]  # fmt: skip
+    spec = PartitionSpec(*fields, spec_id=max(table.specs()) + 1)
+    table.catalog.commit_table(table, (), (AddPartitionSpecUpdate(spec=spec),))
+    return spec.spec_id
+
+
+def drop_specs(request):
+    """Removes all partition specs but the default one, as a cleanup of unused ones does; PyIceberg cannot."""
+    path = Path(local_path(load(request).metadata_location))
+    metadata = json.loads(path.read_text(encoding="utf-8"))
+    metadata["partition-specs"] = [s for s in metadata["partition-specs"] if s["spec-id"] == metadata["default-spec-id"]]
+    path.write_text(json.dumps(metadata), encoding="utf-8")
 
 
 def ledger_sql(request):
@@ -390,6 +459,10 @@ def inspect(request):
         "schema": [{"id": f.field_id, "name": f.name, "type": str(f.field_type), "required": f.required} for f in table.schema().fields],
         "schema_id": metadata.current_schema_id,
         "partition": [{"name": f.name, "transform": str(f.transform)} for f in table.spec().fields],
+        "specs": [
+            {"id": s.spec_id, "fields": [{"id": f.field_id, "name": f.name, "transform": str(f.transform)} for f in s.fields]}
+            for s in sorted(metadata.partition_specs, key=lambda s: s.spec_id)
+        ],
         "sort": [
             {"column": table.schema().find_column_name(f.source_id), "direction": f.direction.value} for f in table.sort_order().fields
         ],
@@ -462,7 +535,7 @@ def page(request):
 
 COMMANDS = {
     f.__name__: f
-    for f in (read, probe, create_table, append, delete, compact, add_column, ledger_sql, hold, let_go, set_property, remove_property, create_branch, remove_branch, set_main, summary, inspect, parquet, page, tables, s3_bucket, s3_put, s3_delete, s3_list)
+    for f in (read, probe, create_table, append, delete, equality_delete, compact, add_column, add_spec, drop_specs, ledger_sql, hold, let_go, set_property, remove_property, create_branch, remove_branch, set_main, summary, inspect, parquet, page, tables, s3_bucket, s3_put, s3_delete, s3_list)
 }
 
 

@@ -32,6 +32,8 @@ boundaries! {
     RunsDurable = "runs-durable",
     RejectedListed = "rejected-listed",
     // plan
+    /// The table has the partition specs of its layouts.
+    SpecsAdded = "specs-added",
     InventoryStored = "inventory-stored",
     PlanStored = "plan-stored",
     // open the round

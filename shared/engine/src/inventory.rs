@@ -3,6 +3,7 @@
 
 use crate::Engine;
 use crate::land;
+use crate::layouts;
 use crate::plan::{self, PlanLimits};
 pub use crate::tables::parse_name as table_ident;
 use crate::write::Reading;
@@ -33,6 +34,7 @@ pub const ROW_OVERHEAD_BYTES: u64 = 8 + 16 + 4 + 4 + 8;
 const DEFAULT_MIN_TS: i64 = MICROS_PER_DAY;
 
 /// A table that can be backfilled: version, contract, columns.
+#[derive(Clone)]
 pub struct OpenTable {
     pub table: Table,
     pub contract: TableContract,
@@ -141,11 +143,12 @@ fn windows(rows: &RowOptions, contract: &TableContract, as_of: TimestampUs) -> R
 }
 
 /// The table's state at the head of `main`, without its files.
-fn table_state(open: &OpenTable, name: &str) -> Result<TableState> {
+fn table_state(open: &OpenTable, name: &str, as_of: TimestampUs) -> Result<TableState> {
     let metadata = open.table.metadata();
     let schema = metadata.current_schema();
     let snapshot = metadata.current_snapshot().ok_or_else(|| Error::internal("the table has no snapshot to plan against"))?;
     let target = metadata.properties().get("write.target-file-size-bytes").and_then(|t| t.parse().ok());
+    let target_file_bytes = target.unwrap_or(DEFAULT_TARGET_FILE_BYTES);
     Ok(TableState {
         name: name.into(),
         uuid: metadata.uuid().to_string(),
@@ -163,7 +166,8 @@ fn table_state(open: &OpenTable, name: &str) -> Result<TableState> {
         columns: timelake_table::columns(schema)?,
         contract: open.contract.clone(),
         partition: timelake_table::fields(metadata.default_partition_spec(), schema),
-        target_file_bytes: target.unwrap_or(DEFAULT_TARGET_FILE_BYTES),
+        target_file_bytes,
+        layouts: layouts::resolve(&open.table, &open.contract, as_of, target_file_bytes)?,
         existing: vec![],
     })
 }
@@ -287,7 +291,7 @@ pub async fn take(
     let (times, range, retention_start) = windows(rows, &open.contract, job.as_of)?;
     let inspections = inspect(objects, spec, effort)?;
     let mut inventory = Inventory {
-        table: table_state(open, &job.table)?,
+        table: table_state(open, &job.table, job.as_of)?,
         objects: inspections.iter().map(|i| i.info.clone()).collect(),
         series_sample: vec![],
         row_bytes: ROW_OVERHEAD_BYTES + inspections.iter().map(|i| i.key_and_payload_bytes_per_row).max().unwrap_or(0),
@@ -346,14 +350,14 @@ fn folds(
 /// The inventory of a landed source: its runs, against the table at the head of `main` as it is now.
 pub async fn of_runs(
     open: &OpenTable,
-    rows: &RowOptions,
+    job: &JobRecord,
     plan: &LandPlan,
     receipts: &[LandReceipt],
     effort: &Effort<'_>,
 ) -> Result<(Inventory, Vec<BoundObject>)> {
-    let mut inventory = land::inventory(plan, receipts, table_state(open, &plan.inventory.table.name)?)?;
+    let mut inventory = land::inventory(plan, receipts, table_state(open, &job.table, job.as_of)?)?;
     let window = plan::window(&inventory);
-    meet(&mut inventory, open, rows, &window).await?;
+    meet(&mut inventory, open, &job.request.rows, &window).await?;
     let bound = reopen_runs(&inventory, effort)?;
     Ok((inventory, bound))
 }

@@ -11,6 +11,7 @@ pub mod hash;
 pub mod identity;
 pub mod inventory;
 pub mod land;
+pub mod layouts;
 pub mod locks;
 pub mod open;
 pub mod overlap;

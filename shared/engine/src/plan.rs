@@ -113,9 +113,11 @@ pub fn plan(inventory: &Inventory, job: &JobId, generation: u32, limits: PlanLim
     let unit_rows_limit = limits.unit_rows(inventory.row_bytes);
     let mut units = Vec::new();
     if !sources.is_empty() {
-        let cuts = if window.is_empty() { vec![] } else { cut(inventory, &sources, &window, period, unit_rows_limit, limits.threads)? };
-        for (time, series, estimated_rows) in cuts {
-            units.push(WorkUnit { index: 0, window: time, series, inputs: vec![], owns: vec![], estimated_rows });
+        // No unit has rows of two layouts.
+        for (part, layout) in table.by_layout(&window) {
+            for (time, series, estimated_rows) in cut(inventory, &sources, &part, layout, unit_rows_limit, limits.threads)? {
+                units.push(WorkUnit { index: 0, window: time, series, inputs: vec![], owns: vec![], estimated_rows, layout });
+            }
         }
         if units.is_empty() {
             // Nothing can be loaded, but there are rows to read, to say why.
@@ -126,6 +128,7 @@ pub fn plan(inventory: &Inventory, job: &JobId, generation: u32, limits: PlanLim
                 inputs: vec![],
                 owns: vec![],
                 estimated_rows: 0,
+                layout: None,
             });
         }
         assign(&sources, &mut units, period);
@@ -196,9 +199,14 @@ pub fn wants_series(inventory: &Inventory, limits: PlanLimits) -> Result<bool> {
     if window.is_empty() || !inventory.series_sample.is_empty() || inventory.table.slice_column().is_none() {
         return Ok(false);
     }
-    let period = inventory.table.period();
-    let cuts = cut(inventory, &sources, &window, period, limits.unit_rows(inventory.row_bytes), limits.threads)?;
-    Ok(cuts.iter().any(|(time, ..)| time.low() != window.low() && period.start(period.ordinal(time.low())) != time.low()))
+    for (part, layout) in inventory.table.by_layout(&window) {
+        let period = inventory.table.layout(layout).map_or(inventory.table.period(), |l| l.period);
+        let cuts = cut(inventory, &sources, &part, layout, limits.unit_rows(inventory.row_bytes), limits.threads)?;
+        if cuts.iter().any(|(time, ..)| time.low() != part.low() && period.start(period.ordinal(time.low())) != time.low()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 pub fn plan_hash(plan: &WritePlan) -> Result<String> {
@@ -248,8 +256,10 @@ fn outside(inventory: &Inventory, info: &RowGroupInfo, window: &Window) -> Optio
 type Cut = (Window, SeriesSlice, u64);
 
 /// Cuts the window into units: by time at chunk limits, then by series where one chunk alone is too large.
-fn cut(inventory: &Inventory, sources: &[Source], window: &Window, period: Period, limit: u64, threads: u64) -> Result<Vec<Cut>> {
-    let rows = |low: i64, high: i64| -> u64 { sources.iter().map(|s| s.rows_in(low, high, period)).sum() };
+fn cut(inventory: &Inventory, sources: &[Source], window: &Window, layout: Option<u32>, limit: u64, threads: u64) -> Result<Vec<Cut>> {
+    let counted = inventory.table.period();
+    let period = inventory.table.layout(layout).map_or(counted, |l| l.period);
+    let rows = |low: i64, high: i64| -> u64 { sources.iter().map(|s| s.rows_in(low, high, counted)).sum() };
     let (low, high) = (window.low(), window.high());
     if low == i64::MIN || high == i64::MAX {
         return Err(Error::internal("the window of a plan has no limits"));
@@ -287,7 +297,7 @@ fn cut(inventory: &Inventory, sources: &[Source], window: &Window, period: Perio
         if estimated <= limit {
             out.push((time, SeriesSlice::ALL, estimated));
         } else {
-            split_chunk(&Chunk { inventory, rows: &rows, time }, estimated, limit, &mut out);
+            split_chunk(&Chunk { inventory, rows: &rows, time, layout }, estimated, limit, &mut out);
         }
         if out.len() > MAX_UNITS {
             break;
@@ -303,13 +313,14 @@ struct Chunk<'a> {
     /// Estimated rows between two times.
     rows: &'a dyn Fn(i64, i64) -> u64,
     time: Window,
+    layout: Option<u32>,
 }
 
 /// Cuts a chunk by the table's own buckets (files stay one per partition), then by ranges of series, and a
 /// single series that is too large by time.
 fn split_chunk(chunk: &Chunk, estimated: u64, limit: u64, out: &mut Vec<Cut>) {
     let parts = estimated.div_ceil(limit).max(1);
-    let Some((column, modulus)) = chunk.inventory.table.bucket_partition() else {
+    let Some((column, modulus)) = chunk.inventory.table.bucket_partition(chunk.layout) else {
         return split_range(chunk, None, estimated, parts, out);
     };
     let sets = parts.min(u64::from(modulus));
@@ -397,8 +408,11 @@ fn assign(sources: &[Source], units: &mut [WorkUnit], period: Period) {
 /// and every row of a run has a series, so the slice of rows without one makes no difference.
 fn may_hold_series(slice: &SeriesSlice, info: &RowGroupInfo) -> bool {
     let Some(bounds) = &info.series else { return true };
-    let buckets = match (&slice.buckets, bounds.buckets) {
-        (Some(set), Some((low, high))) => set.buckets.iter().any(|b| (low..=high).contains(b)),
+    let buckets = match (&slice.buckets, &bounds.buckets) {
+        // Layouts may have buckets of their own.
+        (Some(set), Some(known)) if (&set.column, set.modulus) == (&known.column, known.modulus) => {
+            set.buckets.iter().any(|b| (known.low..=known.high).contains(b))
+        }
         _ => true,
     };
     let range = match (&slice.range, &bounds.range) {
@@ -424,30 +438,21 @@ fn push(list: &mut Vec<UnitInput>, source: &Source) {
     }
 }
 
-/// Joins units that read nothing to the unit before (or after) them, so that ranges still cover the window.
+/// Joins units that read nothing to a neighbour of the same layout, so that ranges still cover the window. Where none may be
+/// stretched they stay, and cost nothing.
 fn absorb_idle(units: Vec<WorkUnit>) -> Vec<WorkUnit> {
+    let idle = |unit: &WorkUnit| unit.inputs.is_empty() && unit.series.is_all();
     let mut out: Vec<WorkUnit> = Vec::with_capacity(units.len());
-    let mut pending_start = None;
     for mut unit in units {
-        let idle = unit.inputs.is_empty() && unit.series.is_all();
-        if idle {
-            match out.last_mut() {
-                Some(last) if last.series.is_all() => last.window.end = unit.window.end,
-                // Between two split chunks nothing may be stretched; the idle unit itself costs nothing.
-                Some(_) => out.push(unit),
-                None => pending_start = pending_start.or(unit.window.start),
+        match out.last_mut() {
+            Some(last) if last.layout != unit.layout || !last.series.is_all() || !unit.series.is_all() => out.push(unit),
+            Some(last) if idle(&unit) => last.window.end = unit.window.end,
+            Some(last) if idle(last) => {
+                unit.window.start = last.window.start;
+                *last = unit;
             }
-            continue;
+            _ => out.push(unit),
         }
-        if let Some(start) = pending_start.take() {
-            if unit.series.is_all() {
-                unit.window.start = Some(start);
-            } else {
-                let window = Window { start: Some(start), end: unit.window.start };
-                out.push(WorkUnit { index: 0, window, series: SeriesSlice::ALL, inputs: vec![], owns: vec![], estimated_rows: 0 });
-            }
-        }
-        out.push(unit);
     }
     out
 }
@@ -479,6 +484,11 @@ pub fn check(plan: &WritePlan, inventory: &Inventory) -> Result<()> {
     }
     // Time ranges in order, without gap; equal ranges must be slices of one chunk.
     let units: Vec<&WorkUnit> = plan.units().map(|(_, u)| u).collect();
+    let parts = inventory.table.by_layout(&plan.window);
+    let in_its_layout = |u: &WorkUnit| parts.iter().any(|(part, layout)| u.layout == *layout && part.intersect(&u.window) == u.window);
+    if let Some(unit) = units.iter().find(|u| !u.window.is_empty() && !in_its_layout(u)) {
+        return broken(format!("unit {} has times of another layout", unit.index));
+    }
     let mut at = plan.window.start;
     let mut i = 0;
     while i < units.len() && !plan.window.is_empty() {

@@ -7,6 +7,7 @@
 use crate::Engine;
 use crate::boundary::{Boundary, reached};
 use crate::inventory::{OpenTable, existing_files, table_ident};
+use crate::layouts;
 use crate::overlap::{self, Overlap};
 use crate::ports::CommitOutcome;
 use crate::rounds::table_replaced;
@@ -69,6 +70,11 @@ pub async fn publish(
             }
         }
         still_the_table(&table, stored, &job.table)?;
+        if !layouts::used(stored).is_empty() {
+            layouts::refuse_partitioned_deletes(&table).await.map_err(|e| {
+                e.hint("compact the table with its deletes applied and resume the job; or cancel it, take the layout off (timelake table contract TABLE --layout none) and run its command again")
+            })?;
+        }
         let head = metadata.current_snapshot().ok_or_else(|| table_replaced(&job.table))?;
         let checked = group.checked_snapshot.unwrap_or(stored.plan.base_snapshot);
         match overlap::check(&table, stored, job.request.rows.mode, receipts, checked, head.snapshot_id()).await? {
@@ -155,7 +161,9 @@ pub fn still_the_table(table: &Table, stored: &StoredPlan, name: &str) -> Result
     } else if metadata.default_partition_spec_id() != stored.plan.spec_id {
         "its partitioning changed"
     } else {
-        return Ok(());
+        // Used ones only: a tool that cleans up may have removed the others.
+        let used = layouts::used(stored).into_iter();
+        return used.map(Some).try_for_each(|layout| layouts::spec_of(metadata, &stored.inventory.table, layout).map(|_| ()));
     };
     Err(Error::conflict(Reason::TableChanged, format!("{name} changed under this job: {changed} since the plan was made"))
         .hint("cancel the job and run its command again, which makes a new plan")

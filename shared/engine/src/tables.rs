@@ -3,6 +3,7 @@
 //! A table of another tool needs nothing but a contract; creating one only picks good defaults. Creating also commits
 //! the one empty append `main` starts with, so that no branch ever begins without a parent.
 
+use crate::layouts;
 use crate::ports::{Clock, CommitOutcome, TableCatalog};
 use crate::tries::{Tries, new_snapshot_id};
 use iceberg::spec::{FormatVersion, Schema, SortOrder, TableMetadataBuilder, Transform, UnboundPartitionSpec};
@@ -13,6 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use timelake_model::contract::{DEFAULT_LATENESS, DEFAULT_UNDO, RETENTION};
 use timelake_model::ids::LOCK_PREFIX;
 use timelake_model::inventory::PartitionField;
+use timelake_model::layout::{self, LAYOUT};
 use timelake_model::similar::{names_hint, nearest};
 use timelake_model::{Column, ColumnType, Error, Reason, Result, TableContract, TimestampUs};
 use timelake_table::commits::{Commit, refs};
@@ -39,6 +41,8 @@ pub struct CreateTable {
     pub retention: Option<String>,
     pub lateness: Option<String>,
     pub undo: Option<String>,
+    /// The property's JSON.
+    pub layout: Option<String>,
 }
 
 /// What `table contract` changes; what is `None` stays as it is.
@@ -51,6 +55,8 @@ pub struct ContractChange {
     pub retention: Option<Option<String>>,
     pub lateness: Option<String>,
     pub undo: Option<String>,
+    /// The property's JSON; empty = all rows in the table's spec.
+    pub layout: Option<String>,
 }
 
 /// A table as `table show` prints it.
@@ -169,6 +175,7 @@ fn new_table(request: &CreateTable) -> Result<NewTable> {
         retention: request.retention.clone(),
         lateness: request.lateness.clone().unwrap_or_else(|| DEFAULT_LATENESS.into()),
         undo: request.undo.clone().unwrap_or_else(|| DEFAULT_UNDO.into()),
+        layout: request.layout.as_deref().map(layout::parse).transpose()?.unwrap_or_default(),
     };
     let required: Vec<String> =
         [&contract.time_column].into_iter().chain(&contract.series_key).chain(contract.dedup_key.iter().flatten()).cloned().collect();
@@ -180,6 +187,7 @@ fn new_table(request: &CreateTable) -> Result<NewTable> {
         None => format!("day({})", contract.time_column),
     };
     let partition = parse_partition(&partition, &schema)?;
+    layouts::check(&contract, &schema, &partition)?;
     let mut properties: HashMap<String, String> = contract.to_properties().into_iter().collect();
     properties.insert("write.parquet.compression-codec".into(), "zstd".into());
     let order = sort_order(&schema, &contract)?;
@@ -307,17 +315,31 @@ pub async fn contract(catalog: &dyn TableCatalog, name: &str) -> Result<TableCon
 pub async fn set_contract(catalog: &dyn TableCatalog, clock: &dyn Clock, name: &str, change: &ContractChange) -> Result<TableInfo> {
     let table = catalog.load(&parse_name(name)?).await?;
     refuse_version_1(&table)?;
-    let table = commit_until_done(catalog, clock, table, async |table| contract_commit(table, name, change)).await?;
+    let make = async |table: &Table| {
+        if let Some(text) = &change.layout
+            && !layout::parse(text)?.is_empty()
+        {
+            layouts::refuse_partitioned_deletes(table).await?;
+        }
+        contract_commit(table, name, change)
+    };
+    let table = commit_until_done(catalog, clock, table, make).await?;
     info(&table)
 }
 
 fn contract_commit(table: &Table, name: &str, change: &ContractChange) -> Result<Option<Commit>> {
     let metadata = table.metadata();
-    let current = TableContract::from_properties(metadata.properties())?;
+    let mut properties = metadata.properties().clone();
+    if change.layout.is_some() {
+        // One that is not understood can be replaced.
+        properties.remove(LAYOUT);
+    }
+    let current = TableContract::from_properties(&properties)?;
     let wanted = changed_contract(current, name, change)?;
     let schema = metadata.current_schema();
     wanted.check(&columns(schema)?)?;
     refuse_commas(&wanted)?;
+    layouts::check(&wanted, schema, &metadata.default_partition_spec().as_ref().clone().into_unbound())?;
 
     let mut updates = Vec::new();
     let properties: HashMap<String, String> =
@@ -325,8 +347,11 @@ fn contract_commit(table: &Table, name: &str, change: &ContractChange) -> Result
     if !properties.is_empty() {
         updates.push(TableUpdate::SetProperties { updates: properties });
     }
-    if wanted.retention.is_none() && metadata.properties().contains_key(RETENTION) {
-        updates.push(TableUpdate::RemoveProperties { removals: vec![RETENTION.into()] });
+    let gone = [(wanted.retention.is_none(), RETENTION), (wanted.layout.is_empty(), LAYOUT)];
+    let removals: Vec<String> =
+        gone.iter().filter(|(gone, name)| *gone && metadata.properties().contains_key(*name)).map(|(_, name)| name.to_string()).collect();
+    if !removals.is_empty() {
+        updates.push(TableUpdate::RemoveProperties { removals });
     }
     if metadata.default_sort_order().is_unsorted() {
         updates.push(TableUpdate::AddSortOrder { sort_order: sort_order(schema, &wanted)? });
@@ -375,6 +400,10 @@ fn changed_contract(current: Option<TableContract>, name: &str, change: &Contrac
         },
         lateness: kept(&change.lateness, |c| c.lateness.clone(), DEFAULT_LATENESS),
         undo: kept(&change.undo, |c| c.undo.clone(), DEFAULT_UNDO),
+        layout: match &change.layout {
+            Some(text) => layout::parse(text)?,
+            None => current.as_ref().map(|c| c.layout.clone()).unwrap_or_default(),
+        },
         time_column,
         series_key,
     })

@@ -4,7 +4,10 @@
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use timelake_engine::plan::{PlanLimits, check, plan, plan_hash, window};
-use timelake_model::inventory::{Inventory, InventoryObject, PartitionField, RowGroupInfo, SourceObject, TableState};
+use timelake_model::inventory::{
+    BucketBounds, Inventory, InventoryObject, PartitionField, RowGroupInfo, SeriesBounds, SourceObject, TableState,
+};
+use timelake_model::layout::Layout;
 use timelake_model::plan::{Outside, WorkUnit, WritePlan};
 use timelake_model::time::{MICROS_PER_DAY, Period, TimestampUs, Window};
 use timelake_model::{Column, ColumnType, JobId, TableContract};
@@ -42,11 +45,25 @@ fn table(time: &str, bucketed: bool) -> TableState {
             retention: None,
             lateness: "PT1H".into(),
             undo: "P14D".into(),
+            layout: vec![],
         },
         partition,
         target_file_bytes: 512 << 20,
+        layouts: vec![],
         existing: vec![],
     }
+}
+
+/// Rows before a day by month, before an earlier one by year.
+fn by_month_and_year(table: &TableState, month_before: i64, year_before: i64) -> Vec<Layout> {
+    let layout = |i: i32, period: Period, day: i64| Layout {
+        before: TimestampUs(period.start(period.ordinal(day * MICROS_PER_DAY))),
+        spec_id: i,
+        partition: table.partition.iter().filter(|f| f.column != "ts").cloned().collect(),
+        period,
+        target_file_bytes: 512 << 20,
+    };
+    vec![layout(1, Period::Month, month_before), layout(2, Period::Year, year_before)]
 }
 
 /// A row group: first day and length in thousandths of a day; `None` = no usable time.
@@ -76,9 +93,11 @@ fn inventory() -> impl Strategy<Value = Inventory> {
     let range = (prop::option::of(-500i64..900), prop::option::of(0i64..600));
     let series = prop_oneof![Just(vec![]), Just((0..50).map(|i| format!("d{i:02}")).collect::<Vec<_>>())];
     // Days in which the table has rows; none in half of the inventories.
+    // Rows older than some days by month, then by year; buckets are the table's.
+    let by_age = prop::option::of((-450i64..850, 0i64..500));
     let skipped = prop_oneof![Just(vec![]), prop::collection::vec(-400i64..800, 1..600)];
-    (objects, partition, range, prop::option::of(0i64..400), any::<bool>(), series, skipped).prop_map(
-        |(objects, (time, bucketed), range, retention, clip, series_sample, skipped)| {
+    (objects, partition, range, prop::option::of(0i64..400), any::<bool>(), series, skipped, by_age).prop_map(
+        |(objects, (time, bucketed), range, retention, clip, series_sample, skipped, by_age)| {
             let objects = objects
                 .into_iter()
                 .enumerate()
@@ -106,8 +125,9 @@ fn inventory() -> impl Strategy<Value = Inventory> {
             let at = |day: i64| TimestampUs(day * MICROS_PER_DAY + 1_234_567);
             let start = range.0.map(at);
             let end = range.1.map(|length| TimestampUs(start.map_or(at(0).0, |s| s.0) + length * MICROS_PER_DAY + 1));
-            let table = table(time, bucketed);
+            let mut table = table(time, bucketed);
             let period = table.period();
+            table.layouts = by_age.filter(|_| time != "year").map_or(vec![], |(day, more)| by_month_and_year(&table, day, day - more));
             Inventory {
                 skipped_chunks: skipped.into_iter().map(|day| period.ordinal(day * MICROS_PER_DAY)).collect(),
                 table,
@@ -196,10 +216,12 @@ proptest! {
         prop_assert_eq!(plan.window, loaded);
         for (millidays, bucket, series) in probes {
             let time = millidays * (MICROS_PER_DAY / 1000);
+            let layout = inventory.table.layouts.iter().rposition(|l| time < l.before.0).map(|l| l as u32);
             let series = format!("d{series:02}");
             let takers = takers(&plan, time, bucket, &series);
             let expected = usize::from(loaded.contains(time) && plan.units().next().is_some());
             prop_assert_eq!(takers.len(), expected, "time {} of {}", time, loaded);
+            prop_assert!(takers.iter().all(|u| u.layout == layout), "time {} in another layout", time);
             for (o, object) in inventory.objects.iter().enumerate() {
                 for (g, info) in object.row_groups.iter().enumerate().filter(|(_, i)| i.rows > 0) {
                     let may_hold = !inventory.skipped_chunks.contains(&plan.period.ordinal(time)) && info.time.is_some_and(|(low, high)| low.0 <= time && time <= high.0)
@@ -272,4 +294,40 @@ fn unit_limits_are_partition_limits_unless_one_chunk_exceeds_memory() {
     assert_eq!(ranges.first().unwrap().from, None);
     assert_eq!(ranges.last().unwrap().to, None);
     assert!(ranges.windows(2).all(|w| w[0].to == w[1].from));
+}
+
+#[test]
+fn buckets_of_a_run_say_nothing_about_the_buckets_of_a_layout() {
+    let known = |low, high| {
+        let buckets = Some(BucketBounds { column: "device".into(), modulus: BUCKETS, low, high });
+        Some(SeriesBounds { buckets, range: None })
+    };
+    let all = Some((TimestampUs(0), TimestampUs(MICROS_PER_DAY - 1)));
+    let rows = |low, high| RowGroupInfo { rows: 400_000, time: all, per_chunk: BTreeMap::new(), series: known(low, high) };
+    let object = SourceObject { uri: "/0".into(), shown: "0".into(), size: 1, fingerprint: "1".into(), hive: BTreeMap::new() };
+    let row_groups = vec![rows(0, 3), rows(4, 7)];
+    let mut inventory = Inventory {
+        table: table("day", true),
+        objects: vec![InventoryObject { object, rows: 800_000, row_groups, missing_columns: vec![], text: false, run_of: None }],
+        series_sample: vec![],
+        row_bytes: 100,
+        times: Window::new(0, 100 * MICROS_PER_DAY),
+        range: Window::ALL,
+        retention_start: None,
+        warnings: vec![],
+        clip_retention: false,
+        skipped_chunks: Default::default(),
+        landed: None,
+    };
+    let limits = PlanLimits { memory_bytes: 64 << 20, threads: 1 };
+    let read = |inventory: &Inventory| -> Vec<usize> {
+        let made = plan(inventory, &JobId("j".into()), 1, limits).unwrap();
+        check(&made, inventory).unwrap();
+        made.units().map(|(_, u)| u.inputs.iter().map(|i| i.row_groups.len()).sum()).collect()
+    };
+    assert_eq!(read(&inventory), [1, 1], "units of buckets 0 to 3 and 4 to 7");
+    let mut by_month = by_month_and_year(&inventory.table, 40, -400);
+    by_month[0].partition[0].transform = "bucket[2]".into();
+    inventory.table.layouts = by_month;
+    assert_eq!(read(&inventory), [2, 2], "bucket 1 of 2 has rows of all of 8");
 }

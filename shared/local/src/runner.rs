@@ -15,7 +15,7 @@ use timelake_engine::store::{self, StoredPlan};
 use timelake_engine::tries::change_job;
 use timelake_engine::validate::{self, Effort as Validation};
 use timelake_engine::work::{Attempts, Landing, Workers, Writing, work};
-use timelake_engine::{Engine, land, report};
+use timelake_engine::{Engine, land, layouts, report};
 use timelake_model::inventory::SourceObject;
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitRecord, UnitState};
 use timelake_model::manifest::{RunManifest, StepTime};
@@ -170,6 +170,7 @@ impl<'a> Runner<'a> {
         let runs_folder = landing::runs_folder(engine, job, run.options)?;
         let effort = Effort { limits, sources: &engine.sources, runs_folder: &runs_folder, check_stop: &check_stop };
         let spec = source.spec.clone();
+        let table = &layouts::with_specs(engine, table).await?;
         let taken = match to_land {
             Some(plan) => Taken::ToLand { plan: Box::new(plan), bound: vec![] },
             None => self.timed(Step::Inventory, None, inventory::take(table, job, &objects, &spec, &effort)).await?,
@@ -179,8 +180,8 @@ impl<'a> Runner<'a> {
             Taken::ToLand { plan, bound } => {
                 let Some((plan, receipts)) = self.land(job, *plan, bound, &spec, &effort).await? else { return Ok(None) };
                 // The table may have got rows meanwhile.
-                let table = inventory::open_table(engine, &job.table).await?;
-                inventory::of_runs(&table, &job.request.rows, &plan, &receipts, &effort).await?
+                let table = layouts::with_specs(engine, &inventory::open_table(engine, &job.table).await?).await?;
+                inventory::of_runs(&table, job, &plan, &receipts, &effort).await?
             }
         };
         let planned: Vec<SourceObject> = found.objects.iter().map(|o| o.object.clone()).collect();

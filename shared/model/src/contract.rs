@@ -1,6 +1,7 @@
 //! The table contract: what `timelake.*` table properties promise about a table.
 
 use crate::error::{Error, Reason, Result};
+use crate::layout::{self, AgedLayout, LAYOUT};
 use crate::similar::names_hint;
 use crate::time::IsoDuration;
 use crate::types::{Column, ColumnType};
@@ -30,6 +31,9 @@ pub struct TableContract {
     pub lateness: String,
     /// How long a published job can be rolled back.
     pub undo: String,
+    /// How older rows are laid out, youngest first; empty = all rows in the table's spec.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layout: Vec<AgedLayout>,
 }
 
 impl TableContract {
@@ -50,6 +54,7 @@ impl TableContract {
             retention: properties.get(RETENTION).cloned(),
             lateness: properties.get(LATENESS).cloned().unwrap_or_else(|| DEFAULT_LATENESS.into()),
             undo: properties.get(UNDO).cloned().unwrap_or_else(|| DEFAULT_UNDO.into()),
+            layout: properties.get(LAYOUT).map(|text| layout::parse(text)).transpose()?.unwrap_or_default(),
         }))
     }
 
@@ -64,6 +69,9 @@ impl TableContract {
         ]);
         if let Some(r) = &self.retention {
             out.insert(RETENTION.into(), r.clone());
+        }
+        if !self.layout.is_empty() {
+            out.insert(LAYOUT.into(), layout::text_of(&self.layout));
         }
         out
     }
@@ -144,6 +152,7 @@ mod tests {
             retention: None,
             lateness: "PT1H".into(),
             undo: "P14D".into(),
+            layout: vec![],
         };
         good.check(&columns()).unwrap();
         let change: [fn(&mut TableContract); 7] = [

@@ -2,6 +2,7 @@
 
 use crate::contract::TableContract;
 use crate::land::Landed;
+use crate::layout::Layout;
 use crate::time::{Period, TimestampUs, Window};
 use crate::types::Column;
 use serde::{Deserialize, Serialize};
@@ -40,12 +41,20 @@ pub struct RowGroupInfo {
 /// Bounds of the series of a row group, all inclusive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesBounds {
-    /// Partition buckets of the table's bucket column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub buckets: Option<(u32, u32)>,
+    pub buckets: Option<BucketBounds>,
     /// Text of the slice column, compared by bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<(String, String)>,
+}
+
+/// Partition buckets of a column, both bounds inclusive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketBounds {
+    pub column: String,
+    pub modulus: u32,
+    pub low: u32,
+    pub high: u32,
 }
 
 /// A source object with its footer read and its columns bound: a file of the source, or a run.
@@ -102,6 +111,9 @@ pub struct TableState {
     pub contract: TableContract,
     pub partition: Vec<PartitionField>,
     pub target_file_bytes: u64,
+    /// How older rows are laid out, youngest first; before the first limit of these all rows are in the table's spec.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layouts: Vec<Layout>,
     pub existing: Vec<ExistingFile>,
 }
 
@@ -135,9 +147,32 @@ impl TableState {
     pub fn slice_column(&self) -> Option<&String> {
         self.splitting_columns().next()
     }
+    /// The window in parts of one layout each, oldest first. `None` = the table's own spec.
+    pub fn by_layout(&self, window: &Window) -> Vec<(Window, Option<u32>)> {
+        let mut parts = Vec::new();
+        let mut end = None;
+        for i in 0..=self.layouts.len() {
+            let start = self.layouts.get(i).map(|l| l.before);
+            let part = window.intersect(&Window { start, end });
+            if !part.is_empty() {
+                parts.push((part, i.checked_sub(1).map(|layout| layout as u32)));
+            }
+            end = start;
+        }
+        parts.reverse();
+        parts
+    }
+    pub fn layout(&self, layout: Option<u32>) -> Option<&Layout> {
+        self.layouts.get(layout? as usize)
+    }
+    /// Spec and size of the files of a unit in this layout.
+    pub fn files_of(&self, layout: Option<u32>) -> (i32, u64) {
+        self.layout(layout).map_or((self.spec_id, self.target_file_bytes), |l| (l.spec_id, l.target_file_bytes))
+    }
     /// Column and modulus of the bucket partition that splits series, if there is a usable one.
-    pub fn bucket_partition(&self) -> Option<(String, u32)> {
-        self.partition.iter().filter(|f| self.splitting_columns().any(|c| *c == f.column)).find_map(|f| {
+    pub fn bucket_partition(&self, layout: Option<u32>) -> Option<(String, u32)> {
+        let partition = self.layout(layout).map_or(&self.partition, |l| &l.partition);
+        partition.iter().filter(|f| self.splitting_columns().any(|c| *c == f.column)).find_map(|f| {
             let n = f.transform.strip_prefix("bucket[")?.strip_suffix(']')?.parse().ok()?;
             Some((f.column.clone(), n))
         })

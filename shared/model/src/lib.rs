@@ -10,6 +10,7 @@ pub mod error;
 pub mod ids;
 pub mod inventory;
 pub mod land;
+pub mod layout;
 pub mod ledger;
 pub mod manifest;
 pub mod plan;

@@ -54,6 +54,9 @@ pub struct WorkUnit {
     /// Row groups whose rows that no unit takes are counted here. Each row group of the plan has one owner.
     pub owns: Vec<UnitInput>,
     pub estimated_rows: u64,
+    /// The layout of the table (an index) in which its files are written; `None` = the table's own spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

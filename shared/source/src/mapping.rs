@@ -423,6 +423,7 @@ mod tests {
             retention: None,
             lateness: "PT1H".into(),
             undo: "P14D".into(),
+            layout: vec![],
         }
     }
     fn spec(map: &[&str], set: &[&str]) -> Result<SourceSpec> {

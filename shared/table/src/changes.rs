@@ -247,6 +247,24 @@ pub async fn has_delete_files(table: &Table, snapshot_id: i64) -> Result<bool> {
     Ok(manifests.iter().any(|m| m.content == ManifestContentType::Deletes && (m.has_added_files() || m.has_existing_files())))
 }
 
+/// An equality delete of the current snapshot that belongs to a partition, by its path.
+pub async fn partitioned_equality_delete(table: &Table) -> Result<Option<String>> {
+    let metadata = table.metadata();
+    let Some(snapshot) = metadata.current_snapshot() else { return Ok(None) };
+    let in_partitions = |m: &ManifestFile| {
+        let fields = metadata.partition_spec_by_id(m.partition_spec_id).map_or(1, |s| s.fields().len());
+        m.content == ManifestContentType::Deletes && fields > 0 && (m.has_added_files() || m.has_existing_files())
+    };
+    let manifests: Vec<ManifestFile> = manifests_of(table, snapshot).await?.into_iter().filter(in_partitions).collect();
+    for (_, manifest) in load(table, manifests).await? {
+        let found = manifest.entries().iter().find(|e| e.is_alive() && e.content_type() == DataContentType::EqualityDeletes);
+        if let Some(entry) = found {
+            return Ok(Some(entry.data_file().file_path().to_string()));
+        }
+    }
+    Ok(None)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,7 @@ pub mod schema;
 pub mod snapshot;
 pub mod values;
 
-pub use changes::{Change, FileContent, LiveFile, changes, has_delete_files, live_files};
+pub use changes::{Change, FileContent, LiveFile, changes, has_delete_files, live_files, partitioned_equality_delete};
 pub use commits::{Commit, Publish, drop_branch, open_branches, publish, refs, stage};
 pub use errors::is_missing_file;
 pub use manifest::{copy_manifests, manifest_file, read_data_files, write_manifest};

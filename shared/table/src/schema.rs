@@ -260,6 +260,7 @@ mod tests {
             retention: None,
             lateness: "PT1H".into(),
             undo: "P14D".into(),
+            layout: vec![],
         };
         let order = sort_order(&schema, &contract).unwrap();
         assert_eq!((order.order_id, order.fields.iter().map(|f| f.source_id).collect::<Vec<_>>()), (1, vec![2, 3, 1]));

@@ -27,6 +27,8 @@ enum Scenario {
     CancelledEarly,
     /// Loaded again after it was cancelled.
     Again,
+    /// Older rows go into a coarser partition spec, which the table does not have yet.
+    ByAge,
     /// What lost attempts left is removed.
     Collected,
 }
@@ -47,6 +49,7 @@ fn scenario(boundary: Boundary) -> Scenario {
         CancelRequested | BranchDropped | RoundsClosed | GroupStoodDown | MessagesPurged => Cancelled,
         JobMarkedCancelled => CancelledEarly,
         GenerationStored => Again,
+        SpecsAdded => ByAge,
         TagsDropped | FileRemoved => Collected,
     }
 }
@@ -246,6 +249,23 @@ fn cancelled() {
         assert_eq!((&manifest["state"], &manifest["gen"]), (&json!("PUBLISHED"), &json!(2)), "{boundary:?}: {manifest}");
         lab.assert_rows(&rows);
         assert_tidy(&lab, 1);
+    }
+}
+
+#[test]
+fn specs_of_a_layout_are_added_once() {
+    let rows = readings(1..=3, &["a"]);
+    for boundary in boundaries(ByAge) {
+        let lab = Lab::new();
+        lab.create_sensor_table("--partition day(ts) --layout '[{\"older-than\":\"P90D\",\"partition\":\"month(ts)\"}]'");
+        write_readings(&lab, "in/one.parquet", &rows);
+        kill_at(&lab, LOAD, boundary, 1);
+        lab.assert_rows(&[]);
+        assert_eq!(run(&lab, LOAD).manifest()["rows_written"], json!(rows.len()));
+        lab.assert_rows(&rows);
+        let table = assert_tidy(&lab, 1);
+        assert_eq!(table["specs"].as_array().unwrap().len(), 2, "{}", table["specs"]);
+        assert_eq!(table["files"][0]["partition"], json!({"ts_month": "2024-05"}));
     }
 }
 

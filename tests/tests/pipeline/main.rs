@@ -11,6 +11,7 @@ mod hostile;
 mod kills;
 mod landing;
 mod layout;
+mod layout_by_age;
 mod live;
 mod minutes;
 mod mistakes;

@@ -18,7 +18,7 @@ use parquet::schema::types::ColumnPath;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use timelake_model::inventory::{RowGroupInfo, SeriesBounds, TableState};
+use timelake_model::inventory::{BucketBounds, RowGroupInfo, SeriesBounds, TableState};
 use timelake_model::time::Period;
 use timelake_model::{Error, Result, TimestampUs};
 use timelake_source::place_column;
@@ -200,7 +200,9 @@ impl Order {
             *per_chunk.entry(group.chunk).or_default() += (end - start) as u64;
         }
         let classes = || groups().filter_map(|group| self.classes.get(group.class as usize));
-        let buckets = classes().filter_map(|c| c.bucket).min().zip(classes().filter_map(|c| c.bucket).max());
+        let buckets = || classes().filter_map(|c| c.bucket);
+        let bounds = buckets().min().zip(buckets().max()).zip(state.bucket_partition(None));
+        let buckets = bounds.map(|((low, high), (column, modulus))| BucketBounds { column, modulus, low, high });
         let texts = || classes().filter_map(|c| c.text.as_ref());
         let text = texts().min().zip(texts().max()).map(|(low, high)| (low.clone(), high.clone()));
         let series = state.slice_column().map(|_| SeriesBounds { buckets, range: text });
@@ -251,7 +253,7 @@ fn classes(state: &TableState, rows: &UnitRows) -> Result<(Vec<Class>, Vec<u32>)
         rows.key_columns.iter().position(|k| Some(*k) == column)
     };
     let Some(slice) = state.slice_column().and_then(key_of) else { return Ok((vec![], vec![])) };
-    let bucket = state.bucket_partition().and_then(|(name, modulus)| key_of(&name).map(|key| (key, modulus)));
+    let bucket = state.bucket_partition(None).and_then(|(name, modulus)| key_of(&name).map(|key| (key, modulus)));
     let values = rows.keys[slice].values()?;
     let texts = (0..values.len()).map(|i| cell_text(&values, i)).collect::<Result<Vec<_>>>()?;
     let buckets = match bucket {

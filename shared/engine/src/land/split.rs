@@ -55,6 +55,7 @@ pub fn land(task: &LandTask) -> Result<LandReceipt> {
         inputs: vec![],
         owns: vec![],
         estimated_rows: 0,
+        layout: None,
     };
     let empty = |room: usize| -> Result<UnitRows> {
         let mut rows = UnitRows::new(state, &types)?;

@@ -109,7 +109,8 @@ struct Checker<'a> {
     table: &'a Table,
     state: &'a TableState,
     layout: KeyLayout,
-    partitioner: Partitioner,
+    /// By spec.
+    partitioners: BTreeMap<i32, Partitioner>,
     effort: &'a Effort<'a>,
     runtime: &'a Handle,
     /// What is read, in the file's order: keys as dictionaries.
@@ -121,7 +122,11 @@ impl<'a> Checker<'a> {
     fn new(table: &'a Table, state: &'a TableState, effort: &'a Effort, runtime: &'a Handle) -> Result<Self> {
         let metadata = table.metadata();
         let layout = KeyLayout::new(state)?;
-        let partitioner = Partitioner::new(metadata.default_partition_spec(), metadata.current_schema())?;
+        let mut partitioners = BTreeMap::new();
+        let ids = [state.spec_id].into_iter().chain(state.layouts.iter().map(|l| l.spec_id));
+        for spec in ids.filter_map(|id| metadata.partition_spec_by_id(id)) {
+            partitioners.insert(spec.spec_id(), Partitioner::new(spec, metadata.current_schema())?);
+        }
         let plain = timelake_table::writer_schema(metadata.current_schema())?;
         let keys: Vec<&str> = layout.key_columns.iter().map(|c| state.columns[*c].name.as_str()).collect();
         let fields: Vec<Field> = plain
@@ -135,10 +140,15 @@ impl<'a> Checker<'a> {
             })
             .collect();
         let wanted = |name: &str| {
-            effort.full || name == state.contract.time_column || keys.contains(&name) || partitioner.sources().any(|s| s == name)
+            let partitions = || partitioners.values().any(|p| p.sources().any(|s| s == name));
+            effort.full || name == state.contract.time_column || keys.contains(&name) || partitions()
         };
         let names = state.columns.iter().map(|c| c.name.clone()).filter(|n| wanted(n)).collect();
-        Ok(Checker { table, state, layout, partitioner, effort, runtime, schema: Arc::new(Schema::new(fields)), names })
+        Ok(Checker { table, state, layout, partitioners, effort, runtime, schema: Arc::new(Schema::new(fields)), names })
+    }
+
+    fn partitioner(&self, written: &WrittenFile) -> Result<&Partitioner> {
+        self.partitioners.get(&written.spec_id).ok_or_else(|| Error::internal(format!("no partition spec {}", written.spec_id)))
     }
 
     /// `Some` is a finding.
@@ -166,7 +176,11 @@ impl<'a> Checker<'a> {
         if rows != written.rows {
             return finding(format!("its footer says {rows} rows, the unit wrote {}", written.rows));
         }
-        if self.partitioner.texts(entry.partition()) != written.partition {
+        let (spec_id, _) = self.state.files_of(unit.layout);
+        if written.spec_id != spec_id {
+            return finding(format!("it is written in partition spec {}, its unit in {spec_id}", written.spec_id));
+        }
+        if self.partitioner(written)?.texts(entry.partition()) != written.partition {
             return finding("its manifest has other partition values than the unit wrote".into());
         }
         let mask = ProjectionMask::roots(
@@ -297,7 +311,7 @@ impl<'a> Scan<'a> {
         if batch.num_rows() == 0 {
             return Ok(None);
         }
-        let partitioner = &self.checker.partitioner;
+        let partitioner = self.checker.partitioner(written)?;
         let mut first = Vec::new();
         for (i, source) in partitioner.sources().enumerate() {
             let column = self.column(batch, source)?;

@@ -178,7 +178,7 @@ impl<'a> Gatherer<'a> {
         let window = self.unit.window;
         let (low, high) = (window.low(), window.high());
         let in_time = match &timed {
-            None if times.us.iter().all(|t| low <= *t && *t < high) => None,
+            None if all_between(&times.us, low, high) => None,
             None => Some(BooleanBuffer::collect_bool(len, |i| low <= times.us[i] && times.us[i] < high)),
             Some(ok) => Some(BooleanBuffer::collect_bool(len, |i| ok.value(i) && low <= times.us[i] && times.us[i] < high)),
         };
@@ -348,6 +348,8 @@ impl<'a> Gatherer<'a> {
             self.note(at, position, self.time_index, fault);
         }
         let (times, range) = (self.reading.inventory.times, self.reading.inventory.range);
+        let all_load = self.skipping.is_none() && all_between(us, self.load.low(), self.load.high());
+        let us = if all_load { &[] } else { us };
         for (i, t) in us.iter().enumerate() {
             let loads = self.load.contains(*t);
             if loads && self.skipping.is_none() || timed.is_some_and(|m| !m.value(i)) {
@@ -491,6 +493,11 @@ impl<'a> Gatherer<'a> {
         bad.dedup();
         Ok(bad)
     }
+}
+
+/// `low` is in, `high` is not. Without a way out at the first that is not: so it takes many at a time.
+fn all_between(us: &[i64], low: i64, high: i64) -> bool {
+    us.iter().fold(true, |all, t| all & (low <= *t) & (*t < high))
 }
 
 fn faults_of(columns: &mut [(usize, ConvertedColumn)]) -> Vec<(usize, CellFault)> {

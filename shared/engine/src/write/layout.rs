@@ -12,7 +12,7 @@ use crate::hash::{column_sum, key_hash, nan_count};
 use arrow::array::{Array, ArrayRef, DictionaryArray, Int32Array, RecordBatch, TimestampMicrosecondArray, new_null_array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use iceberg::spec::{DataFile, Struct};
+use iceberg::spec::{DataFile, PartitionSpec, Struct};
 use iceberg::table::Table;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
@@ -45,6 +45,7 @@ pub struct Target<'a> {
     pub state: &'a TableState,
     pub row_bytes: u64,
     pub target_file_bytes: u64,
+    pub spec: &'a PartitionSpec,
     /// First part of file names: job, unit and attempt.
     pub file_prefix: &'a str,
     pub runtime: &'a tokio::runtime::Handle,
@@ -65,7 +66,7 @@ pub fn write(target: &Target, mut rows: UnitRows, ordered: Ordered) -> Result<Ve
     let payload: Vec<(usize, Column)> =
         std::mem::take(&mut rows.payload).into_iter().map(|p| Ok((p.column, Column::new(p)?))).collect::<Result<_>>()?;
     let metadata = target.table.metadata();
-    let partitioner = Partitioner::new(metadata.default_partition_spec(), metadata.current_schema())?;
+    let partitioner = Partitioner::new(target.spec, metadata.current_schema())?;
     let partitions = partition(&partitioner, target.state, &rows, &payload, &ordered)?;
     let writer = Writer::new(target, &partitioner, &rows, &payload)?;
     let mut out = Vec::new();
@@ -195,7 +196,7 @@ impl<'a> Writer<'a> {
         let written = Written {
             path: path.clone(),
             bytes,
-            spec_id: metadata.default_partition_spec_id(),
+            spec_id: self.target.spec.spec_id(),
             partition: values.clone(),
             sort_order_id: self.target.state.sort_order_id,
             nan_counts: sums.nans,
@@ -207,7 +208,7 @@ impl<'a> Writer<'a> {
                 path,
                 bytes,
                 rows,
-                spec_id: metadata.default_partition_spec_id(),
+                spec_id: self.target.spec.spec_id(),
                 partition: self.partitioner.texts(values),
                 key_hash: sums.key_hash,
                 column_sums: sums.columns,

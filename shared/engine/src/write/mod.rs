@@ -70,6 +70,7 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
             .hint("cancel the job and run the command again: it makes a new plan"));
     }
     let state = &task.reading.inventory.table;
+    let spec = crate::layouts::spec_of(metadata, state, task.unit.layout)?;
     let plain_types = row_types(task.table, state)?;
     let mut rows = rows::UnitRows::new(state, &plain_types)?;
     rows.reserve(task.unit.estimated_rows.min(MAX_ROOM_ROWS) as usize);
@@ -77,15 +78,17 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
     rows.seal()?;
 
     let (ordered, series) = order_rows(task, &mut rows, &mut gathered)?;
-    let (chunk_rows, time) = spread::by_chunk(ordered.rows.iter().map(|(time, _)| *time), task.plan.period);
+    let (chunk_rows, time) = spread::by_chunk(&ordered, task.plan.period);
     gathered.counts.rows_written = ordered.rows.len() as u64;
 
+    let (_, target_file_bytes) = state.files_of(task.unit.layout);
     let prefix = file_prefix(task.plan, task.unit.index, task.round, task.attempt);
     let target = layout::Target {
         table: task.table,
         state,
         row_bytes: task.plan.row_bytes,
-        target_file_bytes: task.plan.target_file_bytes,
+        target_file_bytes,
+        spec,
         file_prefix: &prefix,
         runtime: task.runtime,
         check_stop: task.reading.check_stop,
@@ -96,7 +99,6 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
     let mut manifests = Vec::new();
     if !data_files.is_empty() {
         let path = format!("{}/metadata/{prefix}.avro", metadata.location().trim_end_matches('/'));
-        let spec = metadata.default_partition_spec();
         let schema = metadata.current_schema().clone();
         manifests.push(task.runtime.block_on(timelake_table::write_manifest(task.table.file_io(), schema, spec, path, data_files))?);
     }
@@ -142,8 +144,7 @@ pub fn row_types(table: &Table, state: &TableState) -> Result<Vec<DataType>> {
 /// over their series.
 fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather::Gathered) -> Result<(Ordered, SeriesRows)> {
     let inventory = task.reading.inventory;
-    let rows::UnitRows { identity, codes: key_codes, .. } = rows;
-    let codes = identity.intern(key_codes).into_owned();
+    let codes = rows.identity.intern(&rows.codes);
     let ranks = rows.identity.ranks(&rows.keys);
     let mut sorted = order::sort(&codes, &ranks, &rows.times, None);
     let taken = sorted.segments.clone();
@@ -200,8 +201,7 @@ fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather:
     }
     let survivors: Vec<u32> = sorted.rows.iter().map(|(_, row)| *row).collect();
     drop(sorted);
-    let rows::UnitRows { series, codes: key_codes, .. } = rows;
-    let codes = series.intern(key_codes).into_owned();
+    let codes = rows.series.intern(&rows.codes);
     let ranks = rows.series.ranks(&rows.keys);
     let mut tallies = vec![Tally::default(); ranks.len()];
     codes.iter().for_each(|code| tallies[*code as usize].rows += 1);

@@ -55,6 +55,12 @@ impl Ordered {
         let series = ends.filter(|(of_rank, _)| of_rank[0] < of_rank[1]).map(|(of_rank, code)| (code, of_rank[1])).collect();
         Ordered { rows: sorted.rows, series }
     }
+
+    /// The rows of each series.
+    pub fn by_series(&self) -> impl Iterator<Item = &[Timed]> {
+        let starts = std::iter::once(0).chain(self.series.iter().map(|(_, end)| *end));
+        self.series.iter().zip(starts).map(|((_, end), start)| &self.rows[start as usize..*end as usize])
+    }
 }
 
 /// Sorts `rows` (all rows when `None`) by (rank of code, time, source order).
@@ -107,11 +113,19 @@ impl Dedup<'_> {
         for pair in old_segments.windows(2) {
             let (mut i, end) = (pair[0] as usize, pair[1] as usize);
             while i < end {
-                let mut j = i + 1;
+                // Mostly there is one row of a key, and none before it was dropped.
+                if i + 1 == end || sorted.rows[i + 1].0 != sorted.rows[i].0 {
+                    if kept < i {
+                        sorted.rows[kept] = sorted.rows[i];
+                    }
+                    (kept, i) = (kept + 1, i + 1);
+                    continue;
+                }
+                let mut j = i + 2;
                 while j < end && sorted.rows[j].0 == sorted.rows[i].0 {
                     j += 1;
                 }
-                let winner = if j == i + 1 { sorted.rows[i].1 } else { self.settle(&sorted.rows[i..j], counts, errors, identity_of)? };
+                let winner = self.settle(&sorted.rows[i..j], counts, errors, identity_of)?;
                 sorted.rows[kept] = (sorted.rows[i].0, winner);
                 kept += 1;
                 i = j;

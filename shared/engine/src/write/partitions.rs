@@ -236,10 +236,9 @@ impl<'a> Front<'a> {
             }
             let (code, series_end) = series[self.series];
             let end = run.end.min(series_end).min(self.at + (most - slice.rows.len()) as u32);
-            for (time, row) in &self.ordered.rows[self.at as usize..end as usize] {
-                slice.times.push(*time);
-                slice.rows.push(*row);
-            }
+            let taken = &self.ordered.rows[self.at as usize..end as usize];
+            slice.times.extend(taken.iter().map(|(time, _)| *time));
+            slice.rows.extend(taken.iter().map(|(_, row)| *row));
             match slice.ends.last_mut() {
                 Some((last, last_end)) if *last == code => *last_end = slice.rows.len(),
                 _ => slice.ends.push((code, slice.rows.len())),

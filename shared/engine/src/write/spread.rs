@@ -2,6 +2,7 @@
 //! kept per row.
 
 use super::keys::{KeyColumn, Tuples, internal};
+use super::order::Ordered;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use std::collections::BTreeMap;
 use timelake_model::Result;
@@ -24,26 +25,25 @@ pub struct Tally {
     pub written: u32,
 }
 
-/// Rows by ordinal, and the first and last time. Neighbours are mostly of one chunk: its limits are looked at first.
-pub fn by_chunk(times: impl Iterator<Item = i64>, period: Period) -> (BTreeMap<i64, u64>, Option<(i64, i64)>) {
+/// Rows by ordinal, and the first and last time.
+pub fn by_chunk(ordered: &Ordered, period: Period) -> (BTreeMap<i64, u64>, Option<(i64, i64)>) {
     let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
-    let (mut low, mut high, mut ordinal, mut rows) = (i64::MAX, i64::MIN, 0, 0);
-    let (mut first, mut last) = (i64::MAX, i64::MIN);
-    for time in times {
-        (first, last) = (first.min(time), last.max(time));
-        if !(low <= time && time < high) {
-            if rows > 0 {
-                *counts.entry(ordinal).or_default() += rows;
-            }
-            ordinal = period.ordinal(time);
-            (low, high, rows) = (period.start(ordinal), period.start(ordinal + 1), 0);
+    let mut limits: Option<(i64, i64)> = None;
+    for mut rows in ordered.by_series() {
+        if let (Some((first, _)), Some((last, _))) = (rows.first(), rows.last()) {
+            let (low, high) = limits.unwrap_or((*first, *last));
+            limits = Some((low.min(*first), high.max(*last)));
         }
-        rows += 1;
+        // The rows of a series are in order of time.
+        while let Some((first, _)) = rows.first() {
+            let ordinal = period.ordinal(*first);
+            let next = period.start(ordinal + 1);
+            let (of_chunk, rest) = rows.split_at(rows.partition_point(|(time, _)| *time < next));
+            *counts.entry(ordinal).or_default() += of_chunk.len() as u64;
+            rows = rest;
+        }
     }
-    if rows > 0 {
-        *counts.entry(ordinal).or_default() += rows;
-    }
-    (counts, (first <= last).then_some((first, last)))
+    (counts, limits)
 }
 
 /// `tallies` and `ranks`: by code of `series`. Outliers that are equally far come in the order of ranks.
@@ -96,11 +96,13 @@ mod tests {
     use arrow::datatypes::DataType;
 
     #[test]
-    fn rows_are_counted_by_chunk_also_when_they_go_back_and_before_1970() {
+    fn rows_are_counted_by_chunk_series_by_series_and_before_1970() {
         let day = 86_400_000_000i64;
-        let counts = by_chunk([0, day - 1, day, 0, -1, -1, 5 * day].into_iter(), Period::Day);
-        assert_eq!(counts, ([(-1, 2), (0, 3), (1, 1), (5, 1)].into(), Some((-1, 5 * day))));
-        assert_eq!(by_chunk([].into_iter(), Period::Month), (BTreeMap::new(), None));
+        let times = [0, day - 1, day, -1, -1, 0, 5 * day];
+        let rows = times.iter().enumerate().map(|(row, time)| (*time, row as u32)).collect();
+        let ordered = Ordered { rows, series: vec![(1, 3), (0, 7)] };
+        assert_eq!(by_chunk(&ordered, Period::Day), ([(-1, 2), (0, 3), (1, 1), (5, 1)].into(), Some((-1, 5 * day))));
+        assert_eq!(by_chunk(&Ordered { rows: vec![], series: vec![] }, Period::Month), (BTreeMap::new(), None));
     }
 
     fn spread(tallies: &[(u32, u32)]) -> SeriesRows {

@@ -25,6 +25,7 @@ pub fn try_spec(columns_text: &str, options: RowOptions) -> Result<Arc<SourceSpe
         retention: None,
         lateness: "PT1H".into(),
         undo: "P14D".into(),
+        layout: vec![],
     };
     SourceSpec::new(&options, &columns(columns_text), &contract).map(Arc::new)
 }

@@ -127,6 +127,7 @@ impl Scene {
                 contract: TableContract::from_properties(metadata.properties()).ok().flatten().expect("the table has a contract"),
                 partition: timelake_table::fields(metadata.default_partition_spec(), metadata.current_schema()),
                 target_file_bytes: 1 << 20,
+                layouts: vec![],
                 existing: vec![],
             },
             objects: vec![InventoryObject {
@@ -159,6 +160,7 @@ impl Scene {
             inputs: input(unit),
             owns: input(unit),
             estimated_rows: ROWS,
+            layout: None,
         };
         Ok(WritePlan {
             version: PLAN_VERSION,
