@@ -17,6 +17,35 @@ pub(super) enum DecimalText {
     NotANumber,
 }
 
+/// Most digits of a short number: it and its power of ten are exact as doubles, so their quotient is the nearest double.
+const SHORT_DIGITS: usize = 15;
+const POWERS: [f64; SHORT_DIGITS + 1] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+
+/// `[-] digits [decimal digits]` of few digits, as nearly all numbers are: sign, all digits as one number, digits
+/// after the point. `None`: read it the long way, which takes these for the same numbers.
+#[inline]
+fn short_number(text: &str, decimal: Option<u8>) -> Option<(bool, u64, usize)> {
+    let (negative, rest) = match text.as_bytes() {
+        [b'-', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    if rest.len() > SHORT_DIGITS + 1 {
+        return None;
+    }
+    let (mut value, mut digits, mut point) = (0u64, 0, None);
+    for byte in rest {
+        if byte.is_ascii_digit() {
+            value = value * 10 + u64::from(byte - b'0');
+            digits += 1;
+        } else if Some(*byte) == decimal && point.is_none() {
+            point = Some(digits);
+        } else {
+            return None;
+        }
+    }
+    (1..=SHORT_DIGITS).contains(&digits).then(|| (negative, value, digits - point.unwrap_or(digits)))
+}
+
 /// `[+-] digits [. digits] [e [+-] digits]` with a digit before the exponent: sign, digits, digits after the point, exponent.
 pub(super) fn number_parts(text: &str) -> Option<(bool, &str, &str, i64)> {
     let (negative, rest) = match text.as_bytes().first()? {
@@ -84,6 +113,9 @@ pub(super) fn parse_decimal(text: &str, precision: u8, scale: u8, separators: &m
 }
 
 pub(super) fn parse_integer(text: &str, separators: &mut Separators) -> Result<i128, Reason> {
+    if let Some((negative, value, 0)) = short_number(text, None) {
+        return Ok(if negative { -i128::from(value) } else { i128::from(value) });
+    }
     match parse_decimal(text, 38, 0, separators) {
         DecimalText::Exact(value) => Ok(value),
         DecimalText::Lossy => Err(Reason::LossyConversion),
@@ -94,6 +126,10 @@ pub(super) fn parse_integer(text: &str, separators: &mut Separators) -> Result<i
 
 /// The nearest double; infinity only where the text says so. A number beyond the largest double is no double's text.
 pub(super) fn parse_double(text: &str, separators: &mut Separators) -> Result<f64, Reason> {
+    if let Some((negative, value, fraction)) = short_number(text, separators.decimal_byte()) {
+        let value = value as f64 / POWERS[fraction];
+        return Ok(if negative { -value } else { value });
+    }
     let text = trim(text);
     if let Some(special) = special_float(text) {
         return Ok(special);
@@ -155,4 +191,44 @@ pub(super) fn parse_uuid(text: &str) -> Option<[u8; 16]> {
         count += 1;
     }
     Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convert::NumberFormat;
+
+    #[test]
+    fn short_numbers_are_what_the_long_way_reads() {
+        let formats = [('.', None), (',', None), (',', Some('.')), (',', Some('\u{a0}')), ('.', Some(','))];
+        let mut seed = 7u64;
+        let mut random = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize % below
+        };
+        let mut short = 0;
+        for (decimal, thousands) in formats {
+            let mut separators = Separators::new(NumberFormat { decimal, thousands });
+            for _ in 0..200_000 {
+                let text: String = (0..1 + random(17)).map(|_| b"00123456789012345678-,.e"[random(24)] as char).collect();
+                let long = separators.plain(&text).filter(|text| number_parts(text).is_some()).and_then(|text| text.parse::<f64>().ok());
+                if let Some((negative, value, fraction)) = short_number(&text, separators.decimal_byte()) {
+                    let value = value as f64 / POWERS[fraction];
+                    let value = if negative { -value } else { value };
+                    assert_eq!(Some(value.to_bits()), long.map(f64::to_bits), "{text} with {decimal} {thousands:?}");
+                    short += 1;
+                }
+                let whole = short_number(&text, None).filter(|(.., fraction)| *fraction == 0);
+                if let Some((negative, value, _)) = whole {
+                    let long = parse_decimal(&text, 38, 0, &mut separators);
+                    assert_eq!(long, DecimalText::Exact(if negative { -i128::from(value) } else { value.into() }), "{text}");
+                }
+            }
+        }
+        assert!(short > 100_000, "{short}");
+        for text in ["", "-", ",", "-,", "1,2,3", "1234567890123456", "+1", "1e3", " 1"] {
+            assert_eq!(short_number(text, Some(b',')), None, "{text}");
+        }
+        assert_eq!(short_number("-,50", Some(b',')), Some((true, 50, 2)));
+    }
 }

@@ -20,6 +20,12 @@ impl Separators {
         Separators { format, plain: format == NumberFormat::default(), buffer: String::new() }
     }
 
+    /// The decimal sign, where it is one byte.
+    #[inline]
+    pub fn decimal_byte(&self) -> Option<u8> {
+        u8::try_from(self.format.decimal).ok().filter(u8::is_ascii)
+    }
+
     /// The number with a point and without groups; `None` when the separators are not where they belong. Anything
     /// else that is wrong is left for the parser.
     pub fn plain<'a>(&'a mut self, text: &'a str) -> Option<&'a str> {

@@ -1,13 +1,17 @@
 //! Fields → Arrow arrays of texts. The hot path of text sources: no allocation per field.
 
 use super::bind::TextLeaf;
-use arrow::array::{ArrayRef, BooleanBufferBuilder, DictionaryArray, Int32Array, StringArray};
+use arrow::array::{Array, ArrayRef, BooleanBufferBuilder, DictionaryArray, Int32Array, StringArray};
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::Int32Type;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use timelake_model::{Error, Result};
+
+/// A dictionary is kept for the next batch when it has at most one text for so many rows, and not more bytes.
+const KEPT_SHARE: usize = 4;
+const KEPT_BYTES: usize = 1 << 20;
 
 /// The texts of one column of a batch, being collected.
 pub(crate) struct TextColumn {
@@ -31,8 +35,11 @@ enum Texts {
     Dictionary(Dictionary),
 }
 
+/// Kept from batch to batch, so that texts are looked up once and the values stay the same array.
 struct Dictionary {
     strings: Strings,
+    /// The strings as an array, as the last batch had them.
+    values: Option<Arc<StringArray>>,
     keys: Vec<i32>,
     table: HashTable<i32>,
     hasher: DefaultHashBuilder,
@@ -53,10 +60,18 @@ impl Strings {
     fn get(&self, index: usize) -> &[u8] {
         &self.bytes[self.offsets[index] as usize..self.offsets[index + 1] as usize]
     }
-    fn finish(self, nulls: Option<NullBuffer>) -> Result<StringArray> {
-        let offsets = OffsetBuffer::new(ScalarBuffer::from(self.offsets));
-        StringArray::try_new(offsets, Buffer::from_vec(self.bytes), nulls).map_err(internal)
+    /// Gives all away; the next batch will be much the same size.
+    fn take(&mut self, nulls: Option<NullBuffer>) -> Result<StringArray> {
+        let bytes = std::mem::take(&mut self.bytes);
+        let offsets = std::mem::replace(&mut self.offsets, vec![0]);
+        self.bytes.reserve(bytes.len() + bytes.len() / 16);
+        self.offsets.reserve(offsets.len());
+        array(bytes, offsets, nulls)
     }
+}
+
+fn array(bytes: Vec<u8>, offsets: Vec<i32>, nulls: Option<NullBuffer>) -> Result<StringArray> {
+    StringArray::try_new(OffsetBuffer::new(ScalarBuffer::from(offsets)), Buffer::from_vec(bytes), nulls).map_err(internal)
 }
 
 fn internal(error: arrow::error::ArrowError) -> Error {
@@ -67,6 +82,7 @@ impl Dictionary {
     fn new() -> Dictionary {
         Dictionary {
             strings: Strings::new(),
+            values: None,
             keys: Vec::new(),
             table: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
@@ -97,6 +113,25 @@ impl Dictionary {
         }
         self.keys.push(key);
         self.last = key as usize;
+    }
+}
+
+impl Dictionary {
+    fn take(&mut self, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+        let keys = std::mem::take(&mut self.keys);
+        self.keys.reserve(keys.len());
+        let texts = self.successors.len();
+        let values = match self.values.take().filter(|values| values.len() == texts) {
+            Some(values) => values,
+            None => Arc::new(array(self.strings.bytes.clone(), self.strings.offsets.clone(), None)?),
+        };
+        if texts > keys.len() / KEPT_SHARE || self.strings.bytes.len() > KEPT_BYTES {
+            *self = Dictionary { keys: std::mem::take(&mut self.keys), ..Dictionary::new() };
+        } else {
+            self.values = Some(values.clone());
+        }
+        let keys = Int32Array::try_new(keys.into(), nulls).map_err(internal)?;
+        Ok(Arc::new(DictionaryArray::<Int32Type>::try_new(keys, values).map_err(internal)?))
     }
 }
 
@@ -147,25 +182,22 @@ impl TextColumn {
         self.push_null();
     }
 
-    /// The array, and the rows that `--null` made NULL.
-    pub fn finish(self) -> Result<(ArrayRef, Vec<u32>)> {
-        let nulls = self.validity.map(|mut validity| NullBuffer::new(validity.finish()));
-        let array: ArrayRef = match self.values {
-            Texts::Plain(strings) => Arc::new(strings.finish(nulls)?),
-            Texts::Dictionary(dictionary) => {
-                let keys = Int32Array::try_new(dictionary.keys.into(), nulls).map_err(internal)?;
-                let values = Arc::new(dictionary.strings.finish(None)?);
-                Arc::new(DictionaryArray::<Int32Type>::try_new(keys, values).map_err(internal)?)
-            }
+    /// The array of the batch, and the rows that `--null` made NULL.
+    pub fn take(&mut self) -> Result<(ArrayRef, Vec<u32>)> {
+        let nulls = self.validity.take().map(|mut validity| NullBuffer::new(validity.finish()));
+        self.rows = 0;
+        let array: ArrayRef = match &mut self.values {
+            Texts::Plain(strings) => Arc::new(strings.take(nulls)?),
+            Texts::Dictionary(dictionary) => dictionary.take(nulls)?,
         };
-        Ok((array, self.nulled))
+        Ok((array, std::mem::take(&mut self.nulled)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{Array, AsArray};
+    use arrow::array::AsArray;
     use arrow::compute::cast;
     use arrow::datatypes::DataType;
 
@@ -178,7 +210,7 @@ mod tests {
             column.push_null();
             texts.iter().for_each(|text| column.push(text.as_bytes()));
             column.push_nulled();
-            let (array, nulled) = column.finish().unwrap();
+            let (array, nulled) = column.take().unwrap();
             assert_eq!(nulled, [13]);
             let plain = cast(&array, &DataType::Utf8).unwrap();
             let found: Vec<Option<&str>> = plain.as_string::<i32>().iter().collect();
@@ -190,6 +222,27 @@ mod tests {
         }
         let mut column = TextColumn::new(&leaf(true));
         column.push_null();
-        assert!(column.finish().unwrap().0.is_null(0), "no text at all");
+        assert!(column.take().unwrap().0.is_null(0), "no text at all");
+    }
+
+    #[test]
+    fn a_batch_begins_anew_and_its_dictionary_is_kept_while_it_is_small() {
+        let leaf = TextLeaf { field: 0, name: "a".into(), dictionary: true, quoted_empty_is_null: true, has_nulls: false };
+        let mut column = TextColumn::new(&leaf);
+        let mut batch = |texts: &[&str]| {
+            texts.iter().for_each(|text| column.push(text.as_bytes()));
+            let (array, nulled) = column.take().unwrap();
+            assert_eq!((array.null_count(), nulled.len()), (0, 0));
+            let plain = cast(&array, &DataType::Utf8).unwrap();
+            assert_eq!(plain.as_string::<i32>().iter().flatten().collect::<Vec<_>>(), texts);
+            array.as_dictionary::<Int32Type>().values().clone()
+        };
+        let many = |text| [text; 20];
+        let first = batch(&[many("a"), many("b")].concat());
+        let second = batch(&[many("b"), many("a")].concat());
+        assert_eq!(first.to_data().buffers()[1].as_ptr(), second.to_data().buffers()[1].as_ptr());
+        assert_eq!(batch(&[&many("b")[..], &["c"]].concat()).len(), 3);
+        assert_eq!(batch(&["d", "e", "f", "g"]).len(), 7);
+        assert_eq!(batch(&["d"]).len(), 1, "too many texts for their rows");
     }
 }

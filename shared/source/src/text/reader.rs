@@ -12,11 +12,12 @@ use crate::batch::{BadRecord, SourceBatch};
 use crate::bind::{BoundObject, Content};
 use crate::cell::Position;
 use crate::listing::verify_pin;
-use crate::reader::BATCH_ROWS;
 use crate::zone::ZoneConverter;
 use std::sync::{Arc, Mutex};
 use timelake_model::{Error, Result};
 
+/// Rows of a batch, at most: their texts and what they become fit in a core's cache together.
+const TEXT_BATCH_ROWS: usize = 1 << 14;
 /// Text of a batch, about.
 const BATCH_BYTES: usize = 8 << 20;
 /// Bad records of a batch, at most: each has an error of its own.
@@ -27,9 +28,9 @@ pub(crate) struct TextReader {
     bound: BoundObject,
     /// `None`: the file is empty or was read to its end.
     open: Option<OpenText>,
-    /// Per leaf: collect it.
-    wanted: Vec<bool>,
     nulls: Vec<Vec<u8>>,
+    /// Per leaf, if it is wanted.
+    columns: Vec<Option<TextColumn>>,
     /// Good rows given so far.
     rows: u64,
     /// Bytes of the file that batches so far are from.
@@ -41,7 +42,6 @@ pub(crate) struct TextReader {
 
 /// A batch being made.
 struct Growing {
-    /// Per leaf, if it is wanted.
     columns: Vec<Option<TextColumn>>,
     lines: Vec<u64>,
     bad_records: Vec<BadRecord>,
@@ -56,10 +56,11 @@ impl TextReader {
             None => None,
             Some(dialect) => Some(open_data(bound, dialect)?),
         };
+        let column = |(leaf, wanted): (_, bool)| wanted.then(|| TextColumn::new(leaf));
         Ok(TextReader {
             bound: bound.clone(),
             open,
-            wanted,
+            columns: content.leaves.iter().zip(wanted).map(column).collect(),
             nulls: spec.text().nulls.iter().map(|text| text.as_bytes().to_vec()).collect(),
             rows: 0,
             bytes: 0,
@@ -76,10 +77,9 @@ impl TextReader {
         let bound = self.bound.clone();
         let (content, object) = (text(&bound)?, bound.object());
         let (Some(open), Some(dialect)) = (&mut self.open, &content.dialect) else { return Ok(None) };
-        let column = |(leaf, wanted): (_, &bool)| wanted.then(|| TextColumn::new(leaf));
         let mut growing = Growing {
-            columns: content.leaves.iter().zip(&self.wanted).map(column).collect(),
-            lines: Vec::new(),
+            columns: std::mem::take(&mut self.columns),
+            lines: Vec::with_capacity(TEXT_BATCH_ROWS),
             bad_records: Vec::new(),
             repeated_headers: 0,
         };
@@ -117,11 +117,13 @@ impl TextReader {
 
     fn finish(&mut self, growing: Growing, source_bytes: u64) -> Result<SourceBatch> {
         let (mut arrays, mut nulled) = (Vec::new(), Vec::new());
-        for column in growing.columns {
-            let (array, rows) = column.map(TextColumn::finish).transpose()?.unzip();
+        let mut columns = growing.columns;
+        for column in &mut columns {
+            let (array, rows) = column.as_mut().map(TextColumn::take).transpose()?.unzip();
             arrays.push(array);
             nulled.push(rows.unwrap_or_default());
         }
+        self.columns = columns;
         let rows = growing.lines.len();
         let first_row = self.rows;
         self.rows += rows as u64;
@@ -164,7 +166,7 @@ fn open_data(bound: &BoundObject, dialect: &Dialect) -> Result<OpenText> {
 impl Growing {
     fn has_room(&self) -> bool {
         let bytes = || self.columns.iter().flatten().map(TextColumn::bytes).sum::<usize>();
-        self.lines.len() < BATCH_ROWS
+        self.lines.len() < TEXT_BATCH_ROWS
             && self.bad_records.len() < BATCH_BAD_RECORDS
             // Rarely looked at: a record has a limit of its own.
             && (!self.lines.len().is_multiple_of(8) || bytes() < BATCH_BYTES)
