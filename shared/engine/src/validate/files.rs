@@ -18,15 +18,16 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{self, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use timelake_model::inventory::TableState;
 use timelake_model::plan::WorkUnit;
 use timelake_model::receipt::WrittenFile;
 use timelake_model::verdict::Check;
-use timelake_model::{Error, GroupName, Result, UnitReceipt};
+use timelake_model::{Error, GroupName, Result, UnitReceipt, Window};
 use timelake_table::Partitioner;
 use tokio::runtime::Handle;
 
@@ -59,7 +60,7 @@ pub fn check(
     let findings: Mutex<Vec<Error>> = Mutex::default();
     let fault: Mutex<Option<Error>> = Mutex::default();
     let run = || {
-        while let Some((unit, file, entry)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some((unit, file, entry)) = work.get(next.fetch_add(1, atomic::Ordering::Relaxed)) {
             match checker.file(unit, file, entry) {
                 Ok(None) => {}
                 Ok(Some(finding)) => {
@@ -68,7 +69,7 @@ pub fn check(
                     }
                 }
                 Err(e) => {
-                    next.store(work.len(), Ordering::Relaxed);
+                    next.store(work.len(), atomic::Ordering::Relaxed);
                     if let Ok(mut slot) = fault.lock() {
                         slot.get_or_insert(e);
                     }
@@ -268,27 +269,39 @@ impl<'a> Scan<'a> {
         let hashes = self.identity.hashes(&self.keys);
         let series = if self.checker.layout.same_key { identities.clone() } else { self.series.intern(&codes).into_owned() };
         let tuples = if self.checker.layout.same_key { &self.identity } else { &self.series };
-        for (i, t) in times.iter().enumerate() {
-            if !unit.window.contains(*t) {
-                return Ok(Some(format!("row {} is outside its unit's time range", self.rows + i as u64 + 1)));
+        if let Some(at) = first_outside(times, unit.window) {
+            return Ok(Some(format!("row {} is outside its unit's time range", self.rows + at as u64 + 1)));
+        }
+        let (unique, same_key) = (self.checker.layout.unique, self.checker.layout.same_key);
+        // One series after the other: what is the same for all its rows is looked at once.
+        let mut start = 0;
+        while start < times.len() {
+            let code = series[start];
+            let end = start + series[start..].iter().take_while(|other| **other == code).count();
+            let order = self.last.map(|(last, before)| match last == code {
+                true => before.cmp(&times[start]),
+                false => tuples.compare(&self.keys, last, code),
+            });
+            let rank = |order: &Ordering| order.is_gt() || (order.is_eq() && unique && same_key);
+            let inner = times[start..end].windows(2).map(|pair| pair[0].cmp(&pair[1])).position(|order| rank(&order));
+            let wrong = order.filter(rank).map(|_| start).or(inner.map(|at| start + at + 1));
+            if let Some(at) = wrong {
+                let repeats = at > start && times[at - 1] == times[at] || at == start && order == Some(Ordering::Equal);
+                let what = if repeats { "has the key of the row before" } else { "is out of order" };
+                return Ok(Some(format!("row {} {what}", self.rows + at as u64 + 1)));
             }
-            if let Some((last, before)) = self.last {
-                let order = if last == series[i] { before.cmp(t) } else { tuples.compare(&self.keys, last, series[i]) };
-                if order.is_gt() {
-                    return Ok(Some(format!("row {} is out of order", self.rows + i as u64 + 1)));
-                }
-                if order.is_eq() && self.checker.layout.unique && self.checker.layout.same_key {
-                    return Ok(Some(format!("row {} has the key of the row before", self.rows + i as u64 + 1)));
-                }
-            }
-            let hash = key_hash(hashes[identities[i] as usize], *t);
-            if self.checker.layout.unique && !self.checker.layout.same_key && !self.seen.insert(hash) {
+            self.last = Some((code, times[end - 1]));
+            start = end;
+        }
+        for (i, time) in times.iter().enumerate() {
+            let hash = key_hash(hashes[identities[i] as usize], *time);
+            self.key_hash = self.key_hash.wrapping_add(hash);
+            if unique && !same_key && !self.seen.insert(hash) {
                 return Ok(Some(format!("row {} has a key that is already there", self.rows + i as u64 + 1)));
             }
-            self.key_hash = self.key_hash.wrapping_add(hash);
-            self.times = (self.times.0.min(*t), self.times.1.max(*t));
-            self.last = Some((series[i], *t));
         }
+        let limits = times.iter().fold(self.times, |(low, high), time| (low.min(*time), high.max(*time)));
+        self.times = limits;
         self.rows += batch.num_rows() as u64;
         if let Some(what) = self.partition(batch, written)? {
             return Ok(Some(what));
@@ -347,6 +360,14 @@ impl<'a> Scan<'a> {
         }
         Ok(None)
     }
+}
+
+fn first_outside(times: &[i64], window: Window) -> Option<usize> {
+    let (low, high) = (window.low(), window.high());
+    if times.iter().fold(true, |all, time| all & (low <= *time) & (*time < high)) {
+        return None;
+    }
+    times.iter().position(|time| !window.contains(*time))
 }
 
 /// Do all rows have one value of a partition field? Periods are looked at by the first and last time, dictionaries by

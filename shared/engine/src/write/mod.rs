@@ -146,7 +146,11 @@ fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather:
     let inventory = task.reading.inventory;
     let codes = rows.identity.intern(&rows.codes);
     let ranks = rows.identity.ranks(&rows.keys);
-    let mut sorted = order::sort(&codes, &ranks, &rows.times, None);
+    let mut sorted = if rows.unique {
+        order::Sorted::scatter(&codes, &ranks, &rows.times, None)
+    } else {
+        order::sort(&codes, &ranks, &rows.times, None)
+    };
     let taken = sorted.segments.clone();
 
     let policy = task.reading.options.on_source_conflict;

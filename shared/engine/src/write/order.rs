@@ -22,6 +22,31 @@ pub struct Sorted {
 }
 
 impl Sorted {
+    /// Rows by rank, those of a rank in source order yet.
+    pub fn scatter(codes: &[u32], ranks: &[u32], times: &[i64], only: Option<&[u32]>) -> Sorted {
+        let mut counts = vec![0u32; ranks.len() + 1];
+        let mut count = |row: usize| counts[ranks[codes[row] as usize] as usize + 1] += 1;
+        match only {
+            None => (0..times.len()).for_each(&mut count),
+            Some(rows) => rows.iter().for_each(|r| count(*r as usize)),
+        }
+        for i in 1..counts.len() {
+            counts[i] += counts[i - 1];
+        }
+        let segments = counts.clone();
+        let mut rows = vec![(0i64, 0u32); *counts.last().unwrap_or(&0) as usize];
+        let mut scatter = |row: usize| {
+            let slot = &mut counts[ranks[codes[row] as usize] as usize];
+            rows[*slot as usize] = (times[row], row as u32);
+            *slot += 1;
+        };
+        match only {
+            None => (0..times.len()).for_each(&mut scatter),
+            Some(list) => list.iter().for_each(|r| scatter(*r as usize)),
+        }
+        Sorted { rows, segments }
+    }
+
     /// Keeps the rows for which `stays` (by row number) says so.
     pub fn retain(&mut self, stays: &[bool]) {
         let (mut kept, mut start) = (0usize, 0usize);
@@ -65,33 +90,19 @@ impl Ordered {
 
 /// Sorts `rows` (all rows when `None`) by (rank of code, time, source order).
 pub fn sort(codes: &[u32], ranks: &[u32], times: &[i64], only: Option<&[u32]>) -> Sorted {
-    let mut counts = vec![0u32; ranks.len() + 1];
-    let mut count = |row: usize| counts[ranks[codes[row] as usize] as usize + 1] += 1;
-    match only {
-        None => (0..times.len()).for_each(&mut count),
-        Some(rows) => rows.iter().for_each(|r| count(*r as usize)),
+    let mut sorted = Sorted::scatter(codes, ranks, times, only);
+    for pair in sorted.segments.windows(2) {
+        by_time(&mut sorted.rows[pair[0] as usize..pair[1] as usize]);
     }
-    for i in 1..counts.len() {
-        counts[i] += counts[i - 1];
-    }
-    let segments = counts.clone();
-    let mut rows = vec![(0i64, 0u32); *counts.last().unwrap_or(&0) as usize];
-    let mut scatter = |row: usize| {
-        let slot = &mut counts[ranks[codes[row] as usize] as usize];
-        rows[*slot as usize] = (times[row], row as u32);
-        *slot += 1;
-    };
-    match only {
-        None => (0..times.len()).for_each(&mut scatter),
-        Some(list) => list.iter().for_each(|r| scatter(*r as usize)),
-    }
-    for pair in segments.windows(2) {
-        rows[pair[0] as usize..pair[1] as usize].sort_by_key(|(time, _)| *time);
-    }
-    Sorted { rows, segments }
+    sorted
 }
 
-/// Removes all but one row of each (identity, time), counting the others; conflicts go to the book when
+/// Stable, and linear on rows already in order.
+fn by_time(rows: &mut [Timed]) {
+    rows.sort_by_key(|(time, _)| *time);
+}
+
+/// Sorts scattered rows and removes all but one row of each (identity, time), counting the others; conflicts go to the book when
 /// the policy is to stop. Keeps the order.
 pub struct Dedup<'a> {
     pub rows: &'a UnitRows,
@@ -106,35 +117,35 @@ pub struct Dedup<'a> {
 
 impl Dedup<'_> {
     pub fn run(&self, sorted: &mut Sorted, counts: &mut Counts, errors: &mut ErrorBook, identity_of: &[u32]) -> Result<()> {
-        let mut kept = 0usize;
-        let old_segments = std::mem::take(&mut sorted.segments);
-        let mut segments = Vec::with_capacity(old_segments.len());
-        segments.push(0u32);
-        for pair in old_segments.windows(2) {
-            let (mut i, end) = (pair[0] as usize, pair[1] as usize);
-            while i < end {
-                // Mostly there is one row of a key, and none before it was dropped.
-                if i + 1 == end || sorted.rows[i + 1].0 != sorted.rows[i].0 {
-                    if kept < i {
-                        sorted.rows[kept] = sorted.rows[i];
-                    }
-                    (kept, i) = (kept + 1, i + 1);
-                    continue;
-                }
-                let mut j = i + 2;
-                while j < end && sorted.rows[j].0 == sorted.rows[i].0 {
-                    j += 1;
-                }
-                let winner = self.settle(&sorted.rows[i..j], counts, errors, identity_of)?;
-                sorted.rows[kept] = (sorted.rows[i].0, winner);
-                kept += 1;
-                i = j;
+        let (mut kept, mut start) = (0usize, 0usize);
+        for at in 1..sorted.segments.len() {
+            let end = sorted.segments[at] as usize;
+            // Each key's rows are sorted and looked at while they are in the cache.
+            let rows = &mut sorted.rows[start..end];
+            by_time(rows);
+            let of_key = self.collapse(rows, counts, errors, identity_of)?;
+            if kept < start {
+                sorted.rows.copy_within(start..start + of_key, kept);
             }
-            segments.push(kept as u32);
+            (kept, start) = (kept + of_key, end);
+            sorted.segments[at] = kept as u32;
         }
         sorted.rows.truncate(kept);
-        sorted.segments = segments;
         Ok(())
+    }
+
+    /// Moves the rows that stay of one identity's to the front; gives their number.
+    fn collapse(&self, rows: &mut [Timed], counts: &mut Counts, errors: &mut ErrorBook, identity_of: &[u32]) -> Result<usize> {
+        let Some(mut i) = rows.windows(2).position(|pair| pair[0].0 == pair[1].0) else { return Ok(rows.len()) };
+        let mut kept = i;
+        while i < rows.len() {
+            let time = rows[i].0;
+            let same = 1 + rows[i + 1..].iter().take_while(|(other, _)| *other == time).count();
+            let winner = if same == 1 { rows[i].1 } else { self.settle(&rows[i..i + same], counts, errors, identity_of)? };
+            rows[kept] = (time, winner);
+            (kept, i) = (kept + 1, i + same);
+        }
+        Ok(kept)
     }
 
     /// Rows of one identity and time, in source order: which one stays.
