@@ -134,6 +134,7 @@ impl Copy {
             return self.nothing_to_do(&opened, request, options).await;
         }
         JobLock::check_free(&self.real_jobs, &opened.job.job)?;
+        let generation = opened.job.generation; // starting over in the copy is no new life
         let opened = match opened.resumed {
             false => opened,
             true => self.anew(opened, request, &current, progress).await?,
@@ -174,7 +175,9 @@ impl Copy {
                 manifest
             }
         };
-        self.reported(manifest, told, watch, request, options).await
+        let mut done = self.reported(manifest, told, watch, request, options).await?;
+        done.report.generation = generation;
+        Ok(done)
     }
 
     /// The same job, which loads beside the one that holds its window.
