@@ -49,6 +49,7 @@ pub struct Target<'a> {
     pub file_prefix: &'a str,
     pub runtime: &'a tokio::runtime::Handle,
     pub check_stop: &'a (dyn Fn() -> Result<()> + Sync),
+    pub stored: &'a dyn Fn(&RecordBatch),
 }
 
 /// A written file: for the manifest, and for the receipt.
@@ -333,6 +334,7 @@ impl<'a> Writer<'a> {
             }
             let batch = self.batch(&rows[at..end], &mut sums)?;
             writer.write(&batch).map_err(write_error(&path))?;
+            (self.target.stored)(&batch);
             at = end;
             let bytes = (writer.bytes_written() + writer.in_progress_size()) as u64;
             let rest = bytes / at as u64 * (rows.len() - at) as u64;
