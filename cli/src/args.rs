@@ -35,6 +35,7 @@ Examples:
   timelake backfill iot.sensor --from export/
   timelake backfill iot.sensor --from 'plant-*/2024/*.parquet' \\
       --map ts=time,device_id=site+tag --tz Europe/Berlin --ambiguous earlier
+  timelake backfill iot.sensor --from export/ --dry-run
   timelake backfill iot.sensor --from old.parquet --end 2024-07-01 --stage-only
   timelake backfill publish iot-sensor-3f9a
 
@@ -340,6 +341,18 @@ pub struct LoadArgs {
     /// Write the request to this file (- is stdout) and load nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["again", "new"], help_heading = "Run")]
     pub save_request: Option<PathBuf>,
+    /// Say what would be done, from all rows of the source, and change nothing
+    #[arg(long, conflicts_with = "save_request", help_heading = "Run")]
+    pub dry_run: bool,
+    /// For --dry-run: read only the first N rows of each file, for a quick look
+    #[arg(long, value_name = "N", requires = "dry_run", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Run")]
+    pub sample: Option<u64>,
+    /// Refuse a job whose estimated cost on AWS is above this, whatever the architecture
+    #[arg(long, value_name = "USD", conflicts_with = "save_request", help_heading = "Run")]
+    pub max_cost: Option<f64>,
+    /// Take AWS prices from this file, a JSON object like the shipped one [default: us-east-1, 2026-12-01]
+    #[arg(long, value_name = "FILE", conflicts_with = "save_request", help_heading = "Run")]
+    pub prices: Option<PathBuf>,
     /// Stop after validation; `backfill publish JOB` publishes
     #[arg(long, help_heading = "Run")]
     pub stage_only: bool,

@@ -3,6 +3,8 @@
 mod args;
 mod choices;
 mod command_text;
+mod dry_run;
+mod dry_run_text;
 mod error_text;
 #[cfg(feature = "failpoints")]
 mod failpoints;

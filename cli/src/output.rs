@@ -180,17 +180,17 @@ pub enum Align {
 
 #[derive(Debug, Clone)]
 pub struct Column {
-    title: &'static str,
+    title: String,
     align: Align,
     /// Where the terminal is too narrow, the column with the highest number goes first; 0 never goes.
     dispensable: u8,
 }
 
-pub fn left(title: &'static str, dispensable: u8) -> Column {
-    Column { title, align: Align::Left, dispensable }
+pub fn left(title: impl Into<String>, dispensable: u8) -> Column {
+    Column { title: title.into(), align: Align::Left, dispensable }
 }
-pub fn right(title: &'static str, dispensable: u8) -> Column {
-    Column { title, align: Align::Right, dispensable }
+pub fn right(title: impl Into<String>, dispensable: u8) -> Column {
+    Column { title: title.into(), align: Align::Right, dispensable }
 }
 
 /// Lines of equal shape, aligned, two blanks between columns.
@@ -213,7 +213,7 @@ impl Grid {
     }
     fn widths(&self) -> Vec<usize> {
         let of = |i: usize| self.rows.iter().filter_map(move |row| row.get(i)).map(|cell| measure_text_width(cell));
-        self.columns.iter().enumerate().map(|(i, column)| of(i).chain([column.title.len()]).max().unwrap_or(0)).collect()
+        self.columns.iter().enumerate().map(|(i, column)| of(i).chain([measure_text_width(&column.title)]).max().unwrap_or(0)).collect()
     }
     pub fn render(&self, indent: usize, layout: Layout) -> String {
         let wide = self.widths();
@@ -232,7 +232,7 @@ impl Grid {
             let cells: Vec<String> = shown.iter().map(|i| padded(&cell(*i), wide[*i], self.columns[*i].align)).collect();
             format!("{:indent$}{}", "", cells.join("  ")).trim_end().to_string()
         };
-        let title = line(&|i| self.columns[i].title.to_string());
+        let title = line(&|i| self.columns[i].title.clone());
         let mut out = format!("{}\n", layout.paint(&title, Paint::Dim));
         for row in &self.rows {
             out.push_str(&line(&|i| row.get(i).cloned().unwrap_or_default()));

@@ -14,7 +14,7 @@ use timelake_model::{Counts, Error, JobId, TimestampUs};
 /// More lines of one kind than this are counted, not printed.
 const MOST_LINES: usize = 20;
 /// Of warnings, a summary shows fewer: it is the rows that are to be seen.
-const MOST_WARNINGS_OF_A_SUMMARY: usize = 5;
+pub const MOST_WARNINGS_OF_A_SUMMARY: usize = 5;
 /// From here on the plan reads so much twice that a person should know.
 const NOTABLE_READ_AMPLIFICATION: f64 = 2.0;
 
@@ -243,7 +243,7 @@ fn removed_files(counts: &Counts, layout: Layout) -> String {
     format!("\n{}", sum("rows of removed files", "in removed files", counts.rows_removed_files, &lines, layout))
 }
 
-fn sum(title: &str, total_name: &str, total: u64, lines: &[RowLine], layout: Layout) -> String {
+pub fn sum(title: &str, total_name: &str, total: u64, lines: &[RowLine], layout: Layout) -> String {
     let names = lines.iter().map(|line| line.name).chain([total_name]).map(str::len).max().unwrap_or(0);
     let digits = lines.iter().map(|line| line.rows).chain([total]).map(|n| number(n).len()).max().unwrap_or(0);
     let mut out = format!("  {}\n", layout.paint(title, Paint::Strong));
@@ -351,7 +351,7 @@ fn some_of(words: &[String]) -> String {
 }
 
 /// At most `most` of them; the rest is counted.
-fn warnings(m: &RunManifest, most: usize, layout: Layout) -> String {
+pub fn warnings(m: &RunManifest, most: usize, layout: Layout) -> String {
     const LABEL: &str = "warning";
     let mut lines: Vec<String> = m.warnings.iter().take(most).cloned().collect();
     if m.warnings.len() > most {

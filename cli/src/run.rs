@@ -2,6 +2,7 @@
 //! progress, notes and errors on stderr. With `--json` stdout holds exactly one object, whatever happens.
 
 use crate::args::{BackfillArgs, Cli, Command, DEFAULT_LAKE, JobVerb, LAKE_VARIABLE, LoadArgs, OutputArgs, TableVerb};
+use crate::dry_run::Rehearsal;
 use crate::load::backfill_request;
 use crate::output::{Layout, quoted};
 use crate::progress::{Console, LogWriter, Style};
@@ -134,7 +135,7 @@ impl Settings {
         }
     }
 
-    fn data(&self, value: &impl Serialize, text: impl FnOnce(Layout) -> String) -> Answer {
+    pub fn data(&self, value: &impl Serialize, text: impl FnOnce(Layout) -> String) -> Answer {
         Answer { stdout: if self.json { json(value) } else { text(self.stdout) }, ..Default::default() }
     }
 
@@ -211,6 +212,10 @@ fn execute(cli: Cli, settings: &Settings) -> Result<Answer> {
                 }
                 None => {
                     let (request, options) = backfill_request(&args.load, read_request(&args.load)?, available_threads)?;
+                    let rehearsal = Rehearsal { folder, request: &request, earlier: &options, load: &args.load, settings };
+                    if let Some(answer) = rehearsal.before_the_run(&console, &stop).await? {
+                        return Ok(answer);
+                    }
                     let lake = lake(folder, false, None)?;
                     let manifest = lake.backfill(&request, &options, console.as_ref(), &stop).await?;
                     ran(&manifest, settings, &lake, &console).await
@@ -274,14 +279,17 @@ type Open<'a> = dyn Fn(bool, Option<&str>) -> Result<Lake> + Sync + 'a;
 
 /// A lake in a folder, whose sources and tables may be on S3.
 fn lake(folder: &Path, create: bool, warehouse: Option<&str>) -> Result<Lake> {
+    Lake::open(folder, create, remote(), warehouse)
+}
+
+pub fn remote() -> RemoteObjects {
     let s3 = S3Objects::new();
-    let remote = RemoteObjects {
+    RemoteObjects {
         scheme: timelake_aws::SCHEME,
         objects: Arc::new(s3.clone()),
         sources: Arc::new(s3.clone()),
         storage: Arc::new(WarehouseStorageFactory::new(s3)),
-    };
-    Lake::open(folder, create, remote, warehouse)
+    }
 }
 
 async fn table(verb: &TableVerb, settings: &Settings, open: &Open<'_>) -> Result<Answer> {

@@ -1,5 +1,6 @@
 //! What a run tells while it works, and how it is asked to stop.
 
+use arrow::array::RecordBatch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use timelake_model::{Error, Reason, Result};
@@ -40,6 +41,8 @@ pub trait Progress: Send + Sync {
     /// How many rows the step will go through, as far as that can be told by now.
     fn foresee(&self, _step: Step, _rows: u64) {}
     fn end(&self, step: Step);
+    /// Rows as they go into the table, unit by unit and in the order of its files.
+    fn stored(&self, _unit: u32, _rows: &RecordBatch) {}
     /// Something a user should read: a decision, a retry, a warning.
     fn note(&self, text: &str);
 }

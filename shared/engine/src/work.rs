@@ -12,6 +12,7 @@ use crate::ports::{Claim, EndOutcome, MAX_DELIVERIES, UnitEnd};
 use crate::progress::{Progress, Step, StopFlag};
 use crate::store::{RoundBase, StoredPlan, load_base};
 use crate::write::{Reading, UnitTask, write_unit};
+use arrow::array::RecordBatch;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -297,6 +298,7 @@ impl Attempts for Writing<'_> {
                 progress.advance(Step::Write, rows)
             }
         };
+        let stored = |rows: &RecordBatch| progress.stored(unit.index, rows);
         let task = UnitTask {
             reading: Reading {
                 inventory: &self.stored.inventory,
@@ -315,6 +317,7 @@ impl Attempts for Writing<'_> {
             base_snapshot: base.snapshot,
             existing: &base.existing,
             runtime,
+            stored: &stored,
         };
         let receipt = write_unit(&task)?;
         reached(Boundary::FilesWritten);

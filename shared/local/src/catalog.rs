@@ -58,6 +58,10 @@ pub struct SqliteCatalog {
     database: PathBuf,
     /// Where new tables go: `file:///abs/path/warehouse` or `s3://bucket/prefix`, without a slash at the end.
     warehouse: String,
+    /// The lake's folder.
+    home: PathBuf,
+    /// Files are on disk before a commit names them.
+    durable: bool,
     /// Catalogs made by older clients have no type column; all their rows are tables.
     has_type: bool,
     file_io: FileIO,
@@ -98,6 +102,8 @@ impl SqliteCatalog {
             connection: Arc::new(Mutex::new(connection)),
             database: database.to_path_buf(),
             warehouse: address,
+            home: database.parent().unwrap_or(Path::new("")).to_path_buf(),
+            durable: true,
             has_type,
             file_io: FileIO::new_with_fs(),
         })
@@ -111,6 +117,11 @@ impl SqliteCatalog {
     /// New tables go below this prefix of a remote store.
     pub fn with_warehouse(self, prefix: &str) -> SqliteCatalog {
         SqliteCatalog { warehouse: prefix.trim_end_matches('/').to_string(), ..self }
+    }
+
+    /// The database is a copy for the time of a run; the tables are those of the lake in `home`.
+    pub(crate) fn standing_for(self, home: &Path) -> SqliteCatalog {
+        SqliteCatalog { home: home.to_path_buf(), durable: false, ..self }
     }
 
     pub fn file_io(&self) -> &FileIO {
@@ -145,7 +156,7 @@ impl SqliteCatalog {
             return Ok(()); // told by the property that `create` sets
         }
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        let lake = real(self.database.parent().unwrap_or(Path::new("")));
+        let lake = real(&self.home);
         let file = Path::new(location.strip_prefix("file://").unwrap_or(location));
         if real(file.parent().unwrap_or(file)).starts_with(&lake) {
             return Ok(());
@@ -162,8 +173,7 @@ impl SqliteCatalog {
     }
 
     fn lake(&self) -> String {
-        let folder = self.database.parent().unwrap_or(Path::new(""));
-        folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf()).display().to_string()
+        self.home.canonicalize().unwrap_or_else(|_| self.home.clone()).display().to_string()
     }
 
     /// A table outside the lake's folder says whose it is: two copies of a lake must not both write to it.
@@ -223,6 +233,9 @@ impl SqliteCatalog {
 
     /// Files and the entries of their folders.
     async fn make_durable(&self, locations: Vec<String>) -> Result<()> {
+        if !self.durable {
+            return Ok(());
+        }
         let run = move || {
             // A remote object is durable once it is written.
             let paths: Vec<PathBuf> = locations.iter().filter(|l| !is_remote(l)).map(|l| local_path(l)).collect();
@@ -489,7 +502,7 @@ fn is_remote(location: &str) -> bool {
 }
 
 /// `file:///abs`, `file:/abs` and `/abs` are the same file.
-fn local_path(location: &str) -> PathBuf {
+pub(crate) fn local_path(location: &str) -> PathBuf {
     let rest = location.strip_prefix("file:").unwrap_or(location);
     PathBuf::from(format!("/{}", rest.trim_start_matches('/')))
 }

@@ -39,15 +39,16 @@ impl JobLock {
                 writeln!(file, "{}", std::process::id()).map_err(fault)?;
                 Ok(JobLock { _file: file })
             }
-            Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                let _ = file.read_to_string(&mut holder); // only for the message
-                let process = if holder.trim().is_empty() { "another process".to_string() } else { format!("process {}", holder.trim()) };
-                Err(Error::conflict(Reason::JobRunningElsewhere, format!("job {job} is run by {process}"))
-                    .hint(format!("wait for it, or look: timelake backfill status {job}"))
-                    .at(|p| p.job = Some(job.to_string())))
-            }
+            Err(TryLockError::WouldBlock) => Err(running_elsewhere(job, file)),
             Err(TryLockError::Error(e)) => Err(fault(e)),
+        }
+    }
+
+    /// Refuses as [`JobLock::take`] does, and takes nothing.
+    pub fn check_free(jobs: &Path, job: &JobId) -> Result<()> {
+        match File::open(path(jobs, job)) {
+            Ok(file) if Self::is_held(jobs, job) => Err(running_elsewhere(job, file)),
+            _ => Ok(()),
         }
     }
 
@@ -55,6 +56,15 @@ impl JobLock {
     pub fn is_held(jobs: &Path, job: &JobId) -> bool {
         File::open(path(jobs, job)).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
+}
+
+fn running_elsewhere(job: &JobId, mut file: File) -> Error {
+    let mut holder = String::new();
+    let _ = file.read_to_string(&mut holder); // only for the message
+    let process = if holder.trim().is_empty() { "another process".to_string() } else { format!("process {}", holder.trim()) };
+    Error::conflict(Reason::JobRunningElsewhere, format!("job {job} is run by {process}"))
+        .hint(format!("wait for it, or look: timelake backfill status {job}"))
+        .at(|p| p.job = Some(job.to_string()))
 }
 
 fn path(jobs: &Path, job: &JobId) -> PathBuf {

@@ -36,10 +36,10 @@ const LET_GO_LIMIT: Duration = Duration::from_secs(10);
 const LET_GO_POLL: Duration = Duration::from_millis(100);
 
 pub struct Lake {
-    root: PathBuf,
+    pub(crate) root: PathBuf,
     pub(crate) jobs: PathBuf,
     pub(crate) engine: Engine,
-    ledger: Arc<SqliteLedger>,
+    pub(crate) ledger: Arc<SqliteLedger>,
 }
 
 /// A line of `backfill list`.
@@ -172,7 +172,7 @@ impl Lake {
         if opened.resumed {
             progress.note(&format!("job {} goes on (it was {})", opened.job.job, opened.job.state));
         }
-        let run = Run { stage_only: request.run.stage_only, resume: opened.resumed, options: &request.run };
+        let run = Run::new(&request.run, request.run.stage_only, opened.resumed);
         self.run(opened.job, opened.table, Some(opened.objects), &run, progress, stop).await
     }
 
@@ -302,7 +302,7 @@ impl Lake {
         let _lock = JobLock::take(&self.jobs, &job.job)?;
         let table = inventory::open_table(&self.engine, &job.table).await?;
         let options = job.request.run.clone();
-        let run = Run { stage_only: stage_only.unwrap_or(options.stage_only), resume: true, options: &options };
+        let run = Run::new(&options, stage_only.unwrap_or(options.stage_only), true);
         self.run(job, table, None, &run, progress, stop).await
     }
 
@@ -318,7 +318,7 @@ impl Lake {
         };
         let receipts =
             rounds::latest_units(&self.engine, group).await?.into_iter().filter_map(|u| u.receipt?.into_written()).collect::<Vec<_>>();
-        let effort = validate::Effort { full, threads: job.request.run.threads, progress, stop };
+        let effort = validate::Effort { read_back: validate::ReadBack::of(full), threads: job.request.run.threads, progress, stop };
         progress.begin(timelake_engine::progress::Step::Validate, Some(receipts.iter().map(|r| r.counts.rows_written).sum()));
         let verdict = validate::validate(&self.engine, &job, &stored, group, &receipts, &effort).await;
         progress.end(timelake_engine::progress::Step::Validate);
@@ -457,7 +457,7 @@ impl Lake {
         self.hinted(name, tables::set_contract(self.engine.catalog.as_ref(), self.engine.clock.as_ref(), name, change).await).await
     }
 
-    async fn hinted<T>(&self, table: &str, result: Result<T>) -> Result<T> {
+    pub(crate) async fn hinted<T>(&self, table: &str, result: Result<T>) -> Result<T> {
         match result {
             Err(e) => Err(tables::with_hints(self.engine.catalog.as_ref(), table, e).await),
             done => done,

@@ -2,7 +2,7 @@
 
 use crate::objects::write_error;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use timelake_engine::{Engine, store};
 use timelake_model::land::{LandPlan, LandReceipt};
 use timelake_model::ledger::JobRecord;
@@ -17,6 +17,11 @@ const RUN_BYTES_PER_COMPRESSED_BYTE: f64 = 2.0;
 /// The job's own folder, in the lake or where the user wants temporary files.
 pub fn runs_folder(engine: &Engine, job: &JobRecord, options: &RunOptions) -> Result<String> {
     let Some(folder) = &options.work_dir else { return Ok(store::runs_uri(engine, &job.job, job.generation)) };
+    Ok(format!("{}/{}-g{}-runs", work_dir(folder)?.display(), job.job, job.generation))
+}
+
+/// `--work-dir`, made when it is absent.
+pub fn work_dir(folder: &str) -> Result<PathBuf> {
     let unusable = |e: std::io::Error| {
         if matches!(
             e.kind(),
@@ -28,12 +33,11 @@ pub fn runs_folder(engine: &Engine, job: &JobRecord, options: &RunOptions) -> Re
             .hint("name a folder that can be written to")
             .at(|p| {
                 p.option = Some("--work-dir".into());
-                p.value = Some(folder.clone());
+                p.value = Some(folder.to_string());
             })
     };
     std::fs::create_dir_all(folder).map_err(unusable)?;
-    let folder = Path::new(folder).canonicalize().map_err(unusable)?;
-    Ok(format!("{}/{}-g{}-runs", folder.display(), job.job, job.generation))
+    Path::new(folder).canonicalize().map_err(unusable)
 }
 
 /// Refuses before hours of work what would end with a full disk.

@@ -3,6 +3,7 @@
 
 pub mod catalog;
 pub mod clock;
+mod dry_run;
 mod job_lock;
 mod lake;
 mod lake_folder;
@@ -14,6 +15,7 @@ mod queue;
 mod recorder;
 mod runner;
 mod schema;
+mod scratch;
 mod sqlite;
 mod stores;
 mod upkeep;
@@ -21,6 +23,7 @@ mod worker;
 
 pub use catalog::SqliteCatalog;
 pub use clock::SystemClock;
+pub use dry_run::{DryRunOptions, Rehearsed, dry_run};
 pub use lake::{BackfillOptions, JobStatus, JobSummary, Lake, RemoteObjects, UnitStatus, needs_new_plan};
 pub use ledger::SqliteLedger;
 pub use objects::LocalObjects;

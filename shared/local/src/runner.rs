@@ -13,7 +13,7 @@ use timelake_engine::progress::{Progress, Step, StopFlag};
 use timelake_engine::rounds;
 use timelake_engine::store::{self, StoredPlan};
 use timelake_engine::tries::change_job;
-use timelake_engine::validate::{self, Effort as Validation};
+use timelake_engine::validate::{self, Effort as Validation, ReadBack};
 use timelake_engine::work::{Attempts, Landing, Workers, Writing, work};
 use timelake_engine::{Engine, land, layouts, report};
 use timelake_model::inventory::SourceObject;
@@ -31,6 +31,15 @@ pub struct Run<'a> {
     /// The user asked to go on: a HOLD is tried again.
     pub resume: bool,
     pub options: &'a RunOptions,
+    pub read_back: ReadBack,
+    /// Of each file only so many rows are read.
+    pub first_rows: Option<u64>,
+}
+
+impl<'a> Run<'a> {
+    pub fn new(options: &'a RunOptions, stage_only: bool, resume: bool) -> Run<'a> {
+        Run { stage_only, resume, options, read_back: ReadBack::of(options.verify_full), first_rows: None }
+    }
 }
 
 pub struct Runner<'a> {
@@ -60,7 +69,7 @@ struct AtWork<'a, 'r> {
     job: &'a JobRecord,
     stored: &'a StoredPlan,
     source: Source,
-    options: &'a RunOptions,
+    run: &'a Run<'a>,
 }
 
 impl<'a> Runner<'a> {
@@ -72,14 +81,17 @@ impl<'a> Runner<'a> {
     pub async fn run(mut self, job: JobRecord, table: OpenTable, objects: Option<Vec<SourceObject>>, run: &Run<'_>) -> Result<RunManifest> {
         self.presence.sweep().await?;
         let generation = job.generation;
-        let spec = inventory::spec(&job.request.rows, &table)?;
+        let mut spec = inventory::spec(&job.request.rows, &table)?;
+        if let Some(rows) = run.first_rows {
+            spec = Arc::new(spec.with_first_rows(rows));
+        }
         let mut source = Source { spec, bound: None };
         let job = match self.planned(job, &table, objects, &mut source, run).await? {
             Planned::Rejected(job) => *job,
             Planned::Ready(job, stored) => {
                 let life = Life { engine: self.engine, job: &job, stored: &stored, resume: run.resume, stage_only: run.stage_only };
                 life.open().await?;
-                life.go_on(&mut AtWork { runner: &mut self, job: &job, stored: &stored, source, options: run.options }).await?;
+                life.go_on(&mut AtWork { runner: &mut self, job: &job, stored: &stored, source, run }).await?;
                 self.engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal("the job is gone from the ledger"))?
             }
         };
@@ -230,7 +242,9 @@ impl<'a> Runner<'a> {
         reached(Boundary::JobLanding);
         let pending = land::open(engine, job, &plan).await?;
         if !pending.is_empty() {
-            landing::check_space(&plan, &pending)?;
+            if spec.first_rows().is_none() {
+                landing::check_space(&plan, &pending)?;
+            }
             let bound = match bound.is_empty() || plan != ours {
                 true => inventory::reopen(&plan.inventory, spec, effort)?,
                 false => bound,
@@ -292,7 +306,7 @@ impl Hands for AtWork<'_, '_> {
     }
 
     async fn write(&mut self, group: &GroupRecord) -> Result<bool> {
-        let AtWork { job, stored, options, .. } = *self;
+        let AtWork { job, stored, run: Run { options, .. }, .. } = *self;
         let Runner { engine, presence, progress, stop, .. } = *self.runner;
         if rounds::resend_pending(engine, group).await? == 0 {
             return Ok(true);
@@ -322,9 +336,9 @@ impl Hands for AtWork<'_, '_> {
     }
 
     async fn validate(&mut self, group: &GroupRecord, receipts: &[UnitReceipt]) -> Result<Verdict> {
-        let AtWork { job, stored, options, .. } = *self;
+        let AtWork { job, stored, run, .. } = *self;
         let Runner { engine, progress, stop, .. } = *self.runner;
-        let effort = Validation { full: options.verify_full, threads: options.threads, progress, stop };
+        let effort = Validation { read_back: run.read_back, threads: run.options.threads, progress, stop };
         let rows = receipts.iter().map(|r| r.counts.rows_written).sum();
         self.runner.timed(Step::Validate, Some(rows), validate::validate(engine, job, stored, group, receipts, &effort)).await
     }

@@ -11,6 +11,8 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use timelake_model::{Error, Reason};
 
+/// How long a reader waits for another process.
+const BUSY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(20);
 /// What a path may not hold as it is in an address of SQLite.
 const IN_ADDRESS: &AsciiSet = &CONTROLS.add(b'%').add(b'?').add(b'#').add(b' ');
 /// The write-ahead index grows by 32 KiB at a time: with less than this free, SQLite cannot go on.
@@ -173,6 +175,32 @@ fn immutable(path: &Path) -> rusqlite::Result<Connection> {
     let address = format!("file:{}?immutable=1", utf8_percent_encode(&text, IN_ADDRESS));
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     Connection::open_with_flags(address, flags)
+}
+
+/// How often a database is read that another process changes meanwhile.
+const UNCHANGED_TRIES: u32 = 20;
+const UNCHANGED_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
+
+/// Lets `read` have a database as its last commit left it, and leaves nothing beside it: no index of a log that was not
+/// there. `read` may be called again.
+pub(crate) fn open_unchanged<T>(path: &Path, read: impl Fn(&Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    let has_log = || ["-wal", "-journal"].iter().any(|ending| !is_absent_or_empty(&sibling(path, ending)));
+    let stamp = || std::fs::metadata(path).and_then(|found| Ok((found.modified()?, found.len()))).ok();
+    for _ in 0..UNCHANGED_TRIES {
+        if has_log() {
+            break;
+        }
+        let before = stamp();
+        let found = immutable(path).and_then(|connection| read(&connection));
+        // Without locks, a commit of another process can come in between.
+        if !has_log() && stamp() == before {
+            return found;
+        }
+        std::thread::sleep(UNCHANGED_PAUSE);
+    }
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    read(&connection)
 }
 
 /// Opens a database with a write-ahead log where nothing may be written. `None`: there is a log that only somebody who

@@ -37,7 +37,7 @@ macro_rules! reasons {
 reasons! {
     // the request
     InvalidOption, UnknownTimeZone, NaiveBound, ColumnNotFound, AmbiguousColumn, UnknownTarget, MissingContract, InvalidContract,
-    UnsupportedType, UnsupportedTable, NotYetSupported, DuplicateMapping,
+    UnsupportedType, UnsupportedTable, NotYetSupported, DuplicateMapping, CostAboveLimit,
     // finding the source
     NoInputFiles, PathNotFound, PathNotReadable, UnsupportedFormat, SourceUnavailable, SourceChanged, IcebergFolder,
     // the source's bytes

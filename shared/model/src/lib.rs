@@ -5,7 +5,9 @@
 //! `BackfillRequest → Inventory → [LandPlan → LandReceipt →] WritePlan → UnitReceipt → StagedSnapshot → Verdict → PublishedSnapshot`.
 
 pub mod contract;
+pub mod cost;
 pub mod counts;
+pub mod dry_run;
 pub mod error;
 pub mod ids;
 pub mod inventory;

@@ -85,6 +85,14 @@ impl SourceBatch {
         self.rows
     }
 
+    /// Keeps the first rows of a batch of Parquet; text is read up to a number of rows.
+    pub(crate) fn truncate(&mut self, rows: u64) {
+        let Some(rows) = usize::try_from(rows).ok().filter(|rows| *rows < self.rows && self.lines.is_none()) else { return };
+        self.source_bytes = self.source_bytes * rows as u64 / self.rows as u64;
+        self.rows = rows;
+        self.arrays.iter_mut().flatten().for_each(|array| *array = array.slice(0, rows));
+    }
+
     pub fn object(&self) -> &timelake_model::SourceObject {
         self.bound.object()
     }

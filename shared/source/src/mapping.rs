@@ -33,6 +33,8 @@ pub struct SourceSpec {
     bad_text_to: Option<usize>,
     /// Nested columns of the table, which no source can feed, unless the user left them out.
     nested: Vec<String>,
+    /// Of each object only so many rows are read.
+    first_rows: Option<u64>,
 }
 
 /// What a file is read as.
@@ -128,6 +130,7 @@ impl SourceSpec {
             null_numbers,
             bad_text_to,
             nested: nested.to_vec(),
+            first_rows: None,
         };
         spec.feeds = spec.feeds_of(&rows.map, &rows.set)?;
         Ok(spec)
@@ -260,6 +263,13 @@ impl SourceSpec {
     /// Per column: read as Dictionary(Int32, Utf8).
     pub fn dictionary_columns(&self) -> &[bool] {
         &self.dictionary
+    }
+    /// The same for a sample: readers end after the first `rows` rows of each object.
+    pub fn with_first_rows(&self, rows: u64) -> SourceSpec {
+        SourceSpec { first_rows: Some(rows), ..self.clone() }
+    }
+    pub fn first_rows(&self) -> Option<u64> {
+        self.first_rows
     }
     pub fn zone(&self) -> Option<&Zone> {
         self.rules.zone.as_ref()

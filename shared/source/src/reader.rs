@@ -48,12 +48,14 @@ pub(crate) fn read_columns(bound: &BoundObject, row_groups: &[u32], targets: Opt
         Content::Text(_) => Reader::Text(Box::new(TextReader::open(bound, wanted)?)),
         Content::Parquet(_) => Reader::Parquet(ParquetReader::open(bound, row_groups, wanted)?),
     };
-    Ok(ObjectReader { reader })
+    Ok(ObjectReader { reader, left: inner.spec.first_rows().unwrap_or(u64::MAX) })
 }
 
-/// Reads the batches of one object; ends after its first error.
+/// Reads the batches of one object; ends after its first error, or after the rows of a sample.
 pub struct ObjectReader {
     reader: Reader,
+    /// Rows to give at most.
+    left: u64,
 }
 
 enum Reader {
@@ -66,13 +68,20 @@ impl Iterator for ObjectReader {
     type Item = Result<SourceBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let result = match &mut self.reader {
+        if self.left == 0 {
+            self.reader = Reader::Done;
+        }
+        let mut result = match &mut self.reader {
             Reader::Parquet(reader) => reader.advance(),
-            Reader::Text(reader) => reader.next_batch(),
+            Reader::Text(reader) => reader.next_batch(self.left),
             Reader::Done => return None,
         };
-        if !matches!(result, Ok(Some(_))) {
-            self.reader = Reader::Done;
+        match &mut result {
+            Ok(Some(batch)) => {
+                batch.truncate(self.left);
+                self.left -= batch.rows() as u64 + batch.bad_records.len() as u64;
+            }
+            _ => self.reader = Reader::Done,
         }
         result.transpose()
     }

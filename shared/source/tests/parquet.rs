@@ -372,3 +372,34 @@ fn a_source_that_changes_is_noticed() {
     assert!(reader.next().is_none());
     assert_eq!(read(&found[0].bound, &[0]).map(|_| ()).unwrap_err().reason, Reason::SourceChanged);
 }
+
+#[test]
+fn a_sample_is_the_first_rows_of_each_file_whatever_its_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    let times: Vec<i64> = (0..250).map(|i| MAY + i * 1_000_000).collect();
+    let values: Vec<f64> = (0..250).map(f64::from).collect();
+    let columns = |names: [&'static str; 3]| -> Vec<(&'static str, ArrayRef)> {
+        let times = TimestampMicrosecondArray::from(times.clone()).with_timezone("+00:00");
+        let devices = StringArray::from(vec!["a"; 250]);
+        vec![(names[0], Arc::new(times)), (names[1], Arc::new(devices)), (names[2], Arc::new(Float64Array::from(values.clone())))]
+    };
+    write(&folder.path().join("one.parquet"), columns(["ts", "device_id", "value"]), 100, true);
+    let lines: String = (0..250).map(|i| format!("2024-05-01T00:{:02}:{:02}Z,a,{i}\n", i / 60, i % 60)).collect();
+    std::fs::write(folder.path().join("two.csv"), format!("ts,device_id,value\n{lines}")).unwrap();
+    let spec = spec(SENSOR, RowOptions::default());
+    for rows in [1, 99, 100, 101, 250, 1_000] {
+        let sampled = Arc::new(spec.with_first_rows(rows));
+        let all_rows = rows.min(250) as usize;
+        for (file, size) in [("one.parquet", None), ("two.csv", Some(lines.len() as u64))] {
+            let bound = &inspected(folder.path(), &[file], &sampled).unwrap()[0].bound;
+            let (found, texts) = all(bound, &sampled, 2).unwrap();
+            assert_eq!(found, times[..all_rows], "{file}, {rows} rows");
+            assert_eq!(texts.last(), Some(&format!("{:.1}", values[all_rows - 1])), "{file}, {rows} rows");
+            // How far reading is, though a whole block was read ahead.
+            let groups: Vec<u32> = (0..bound.row_groups()).collect();
+            let bytes: u64 = read(bound, &groups).unwrap().map(|batch| batch.unwrap().source_bytes).sum();
+            let expected = size.unwrap_or(bound.object().size) as f64 * all_rows as f64 / 250.0;
+            assert!((bytes as f64 - expected).abs() <= expected * 0.1 + 40.0, "{file}, {rows} rows: {bytes} of {expected} bytes");
+        }
+    }
+}

@@ -6,6 +6,7 @@ mod adverse_disk;
 mod boundaries;
 mod cases;
 mod contract;
+mod dry_run;
 mod gc;
 mod hostile;
 mod kills;

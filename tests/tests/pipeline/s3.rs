@@ -328,3 +328,25 @@ fn refused_credentials_are_said_with_a_hint_and_without_secrets() {
     let error = lab.backfill_outcome("--from s3://plant/export").error(5);
     assert_eq!((&error["reason"], &error["file"]), (&json!("access_denied"), &json!("s3://plant/export")), "{error}");
 }
+
+#[test]
+fn a_dry_run_writes_nothing_to_the_store() {
+    let emulator = emulator();
+    let lab = lab(&emulator);
+    export(&lab, &emulator, 1..=3);
+    emulator.put_text(BUCKET, "texts/b.csv", &csv(&readings(4..=5, &DEVICES)));
+    lab.create_sensor_table(ON_S3);
+    for (from, code) in [("s3://plant/export/".to_string(), 0), (format!("s3://plant/texts/ {CSV}"), 0), ("s3://plant/absent/".into(), 2)] {
+        let before = emulator.list(BUCKET, "");
+        let told = lab.backfill_outcome(&format!("--from {from} --dry-run"));
+        assert_eq!(told.code, Some(code), "{told}");
+        assert_eq!(emulator.list(BUCKET, ""), before, "{told}");
+        let done = lab.backfill_outcome(&format!("--from {from}"));
+        assert_eq!(done.code, Some(code), "{done}");
+        if code == 0 {
+            let (told, done) = (told.json(), done.json());
+            assert_eq!(told["rows"]["rows_written"]["value"], done["rows_written"], "{told}");
+            assert_eq!(told["written"]["bytes"]["value"], done["written"]["bytes"], "{told}");
+        }
+    }
+}

@@ -33,7 +33,11 @@ const SEND_BATCH: usize = 100;
 
 /// Must the source be landed, whatever its statistics?
 pub fn is_needed(rows: &RowOptions, bound: &[BoundObject]) -> bool {
-    rows.ambiguous == Ambiguous::Infer || rows.on_bad_row == OnBadRow::Quarantine || bound.iter().any(BoundObject::is_text)
+    // The rows of a sample are those that are landed: row groups are planned whole.
+    bound.iter().any(|b| b.spec().first_rows().is_some())
+        || rows.ambiguous == Ambiguous::Infer
+        || rows.on_bad_row == OnBadRow::Quarantine
+        || bound.iter().any(BoundObject::is_text)
 }
 
 /// Would units read a columnar source so often that landing is cheaper?

@@ -1,7 +1,7 @@
 //! Every staged file is opened again from the storage: footer, partition values, unit limits, order,
 //! uniqueness, key hash and bounds; with `--verify full` the checksum of every column.
 
-use super::{Effort, wrong};
+use super::{Effort, ReadBack, wrong};
 use crate::hash::{column_sum, key_hash};
 use crate::progress::Step;
 use crate::store::StoredPlan;
@@ -94,7 +94,7 @@ pub fn check(
         return Ok(Err(findings));
     }
     let rows: u64 = work.iter().map(|(_, f, _)| f.rows).sum();
-    let what = if effort.full {
+    let what = if effort.read_back == ReadBack::Everything {
         "order, uniqueness, partition values, key hash, bounds and the sum of every column"
     } else {
         "order, uniqueness, partition values, key hash and bounds"
@@ -142,7 +142,7 @@ impl<'a> Checker<'a> {
             .collect();
         let wanted = |name: &str| {
             let partitions = || partitioners.values().any(|p| p.sources().any(|s| s == name));
-            effort.full || name == state.contract.time_column || keys.contains(&name) || partitions()
+            effort.read_back == ReadBack::Everything || name == state.contract.time_column || keys.contains(&name) || partitions()
         };
         let names = state.columns.iter().map(|c| c.name.clone()).filter(|n| wanted(n)).collect();
         Ok(Checker { table, state, layout, partitioners, effort, runtime, schema: Arc::new(Schema::new(fields)), names })
@@ -306,7 +306,7 @@ impl<'a> Scan<'a> {
         if let Some(what) = self.partition(batch, written)? {
             return Ok(Some(what));
         }
-        if self.checker.effort.full {
+        if self.checker.effort.read_back == ReadBack::Everything {
             for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
                 let plain = match field.data_type() {
                     DataType::Dictionary(_, value) => arrow::compute::cast(column, value).map_err(|e| Error::internal(e.to_string()))?,
@@ -344,7 +344,7 @@ impl<'a> Scan<'a> {
                 self.rows, self.key_hash, written.rows, written.key_hash
             )));
         }
-        if self.checker.effort.full && self.sums != written.column_sums {
+        if self.checker.effort.read_back == ReadBack::Everything && self.sums != written.column_sums {
             let column = written.column_sums.iter().find(|(c, sum)| self.sums.get(*c) != Some(sum)).map_or("?", |(c, _)| c);
             return Ok(Some(format!("column {column} holds other values than the unit wrote")));
         }

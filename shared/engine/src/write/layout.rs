@@ -50,6 +50,7 @@ pub struct Target<'a> {
     pub file_prefix: &'a str,
     pub runtime: &'a tokio::runtime::Handle,
     pub check_stop: &'a (dyn Fn() -> Result<()> + Sync),
+    pub stored: &'a dyn Fn(&RecordBatch),
 }
 
 /// A written file: for the manifest, and for the receipt.
@@ -184,6 +185,7 @@ impl<'a> Writer<'a> {
             }
             let batch = self.batch(&mut slice, &mut sums)?;
             writer.write(&batch).map_err(write_error(&path))?;
+            (self.target.stored)(&batch);
             written += batch.num_rows();
             let bytes = (writer.bytes_written() + writer.in_progress_size()) as u64;
             let rest = bytes / written as u64 * front.rows_left() as u64;

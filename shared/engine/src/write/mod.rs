@@ -27,6 +27,7 @@ pub use rows::{Column, KeyLayout, UnitRows, cell_text};
 pub use sink::{FileSink, storage_error};
 pub(crate) use slice::buckets_of;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use futures::StreamExt;
 use iceberg::table::Table;
@@ -55,6 +56,8 @@ pub struct UnitTask<'a> {
     pub base_snapshot: i64,
     pub existing: &'a [ExistingFile],
     pub runtime: &'a Handle,
+    /// Shown each batch that is written, in file order.
+    pub stored: &'a dyn Fn(&RecordBatch),
 }
 
 /// Start of the names of an attempt's files: job, unit, round and attempt.
@@ -92,6 +95,7 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
         file_prefix: &prefix,
         runtime: task.runtime,
         check_stop: task.reading.check_stop,
+        stored: task.stored,
     };
     let (data_files, files): (Vec<_>, Vec<_>) =
         layout::write(&target, rows, ordered)?.into_iter().map(|f| (f.data_file, f.written)).unzip();

@@ -50,7 +50,10 @@ impl OpenText {
         Ok(OpenText { records: Records::new(stream, FIRST_DELIMITER), compression, read })
     }
 
+    /// Bytes of the file that the records so far are from, about: of what is read ahead, its share.
     pub fn bytes_read(&self) -> u64 {
-        self.read.load(Ordering::Relaxed)
+        let (passed, decoded) = self.records.passed();
+        let share = u128::from(self.read.load(Ordering::Relaxed)) * u128::from(passed) / u128::from(decoded.max(1));
+        u64::try_from(share).unwrap_or(u64::MAX)
     }
 }

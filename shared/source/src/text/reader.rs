@@ -69,7 +69,8 @@ impl TextReader {
         })
     }
 
-    pub fn next_batch(&mut self) -> Result<Option<SourceBatch>> {
+    /// At most `most_rows` rows, bad ones among them.
+    pub fn next_batch(&mut self, most_rows: u64) -> Result<Option<SourceBatch>> {
         if let Some(error) = self.held.take() {
             self.open = None;
             return Err(error);
@@ -85,7 +86,7 @@ impl TextReader {
         };
         let mut ended = false;
         let mut scratch = Vec::new();
-        while growing.has_room() {
+        while growing.has_room() && growing.rows() < most_rows {
             match open.records.next() {
                 Ok(Step::Record(record)) => growing.record(open, record, &bound, content, dialect, &self.nulls, &mut scratch),
                 Ok(Step::Bad { line, fault }) => growing.bad(line, record_error(object, &dialect.names, line, &fault)),
@@ -110,8 +111,8 @@ impl TextReader {
                 None => Ok(None),
             };
         }
-        let source_bytes = read - self.bytes;
-        self.bytes = read;
+        let source_bytes = read.saturating_sub(self.bytes);
+        self.bytes = read.max(self.bytes);
         self.finish(growing, source_bytes).map(Some)
     }
 
@@ -170,6 +171,10 @@ impl Growing {
             && self.bad_records.len() < BATCH_BAD_RECORDS
             // Rarely looked at: a record has a limit of its own.
             && (!self.lines.len().is_multiple_of(8) || bytes() < BATCH_BYTES)
+    }
+
+    fn rows(&self) -> u64 {
+        (self.lines.len() + self.bad_records.len()) as u64
     }
 
     fn is_empty(&self) -> bool {

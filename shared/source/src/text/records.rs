@@ -314,6 +314,11 @@ impl Records {
         Record { start: self.at, end: self.at + length, line: self.line }
     }
 
+    /// Bytes of decoded text before the next record, and all that were decoded so far.
+    pub fn passed(&self) -> (u64, u64) {
+        (self.base + self.at as u64, self.base + self.buffer.len() as u64)
+    }
+
     /// The place of the next record, to come back to.
     pub fn mark(&self) -> Mark {
         Mark { offset: self.base + self.at as u64, line: self.line }
