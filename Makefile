@@ -18,7 +18,7 @@ export TIMELAKE_BIN    ?= $(BINARY)
 export TIMELAKE_PYTHON ?= $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help check build build-tests venv test demo bench bench-b bench-smoke clean-demo
+.PHONY: help check build build-tests venv test demo bench bench-b bench-own bench-kernels bench-compare bench-smoke clean-demo
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,8 +75,19 @@ bench bench-b:
 	TIMELAKE_BIN="$(TARGET_DIR)/release/timelake" $(VENV)/bin/python bench/run.py --workload $(WORKLOAD) --rows $(ROWS) --rounds $(ROUNDS) \
 	  --peer-python $(BENCH_VENV)/bin/python
 
+bench-own: venv ## our own targets: workloads C, D, F, threads and memory beside A, B and their floors
+	cargo build --workspace --bins --release
+	TIMELAKE_BIN="$(TARGET_DIR)/release/timelake" $(VENV)/bin/python bench/own.py --rows $(ROWS) --rounds $(ROUNDS) $(if $(ONLY),--only "$(ONLY)")
+
+bench-kernels: ## the inner loops by themselves (criterion)
+	cargo bench -p timelake-kernels
+
+bench-compare: venv ## two commits by the instructions they execute (FROM=commit TO=commit; needs valgrind)
+	bench/compare.sh $(or $(FROM),HEAD~1) $(or $(TO),HEAD)
+
 bench-smoke: venv $(BENCH_VENV)/$(STAMP) build ## the benches with few rows: do they run, do all outputs agree
 	for workload in a b; do \
 	  TIMELAKE_BIN="$(BINARY)" $(VENV)/bin/python bench/run.py --workload $$workload --rows 200000 --rounds 1 \
 	    --peer-python $(BENCH_VENV)/bin/python --no-save || exit 1; \
 	done
+	TIMELAKE_BIN="$(BINARY)" $(VENV)/bin/python bench/own.py --rows 200000 --rounds 1 --no-save

@@ -356,7 +356,7 @@ fn a_file_that_changes_while_it_is_read_is_noticed() {
     std::fs::write(&path, rows(200_000)).unwrap();
     let found = inspected(folder.path(), &["a.csv"], &try_spec(SENSOR, map(MAP)).unwrap()).unwrap();
     let mut reader = read(&found[0].bound, &[0]).unwrap();
-    assert_eq!(reader.next().unwrap().unwrap().rows(), 65_536);
+    assert!((1..200_000).contains(&reader.next().unwrap().unwrap().rows()));
     std::fs::write(&path, rows(200_001)).unwrap();
     let last = reader.filter_map(Result::err).next().unwrap();
     assert_eq!(last.reason, Reason::SourceChanged);

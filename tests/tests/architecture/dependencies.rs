@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("timelake-tests", &[]),
     // The floor of the bench: usual crates only, nothing of ours.
     ("timelake-floor", &[]),
+    ("timelake-kernels", &["timelake-model", "timelake-source", "timelake-engine"]),
 ];
 
 /// Packages that must not be anywhere below a crate, by the start of their name.

@@ -2,7 +2,7 @@
 //! and comparing of rows is by code.
 
 use crate::hash::{bytes_hash, join};
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Int32Type};
 use arrow::row::{RowConverter, SortField};
@@ -102,14 +102,25 @@ impl KeyColumn {
         Ok(())
     }
 
-    /// Codes of known values, [`UNKNOWN`] for others. Adds nothing.
+    /// Codes of known values, [`UNKNOWN`] for others. Adds nothing. Rows of a table are mostly in order, so equal
+    /// neighbours are looked up once.
     pub fn lookup(&self, array: &ArrayRef) -> Result<Vec<u32>> {
         let plain = match array.as_any_dictionary_opt() {
             Some(d) => arrow::compute::take(d.values(), d.keys(), None).map_err(internal)?,
             None => array.clone(),
         };
-        let rows = self.converter.convert_columns(&[plain]).map_err(internal)?;
-        Ok(rows.iter().map(|r| self.codes.get(r.data()).copied().unwrap_or(UNKNOWN)).collect())
+        if plain.is_empty() {
+            return Ok(vec![]);
+        }
+        let runs = arrow::compute::partition(std::slice::from_ref(&plain)).map_err(internal)?.ranges();
+        let first = UInt32Array::from_iter_values(runs.iter().map(|run| run.start as u32));
+        let distinct = arrow::compute::take(&plain, &first, None).map_err(internal)?;
+        let rows = self.converter.convert_columns(&[distinct]).map_err(internal)?;
+        let mut out = Vec::with_capacity(plain.len());
+        for (run, row) in runs.iter().zip(rows.iter()) {
+            out.resize(run.end, self.codes.get(row.data()).copied().unwrap_or(UNKNOWN));
+        }
+        Ok(out)
     }
 
     /// The values by code.
@@ -290,6 +301,8 @@ mod tests {
         assert_eq!(tuples.ranks(&columns), [2, 0, 1]);
         let looked = vec![columns[0].lookup(&texts(&["a", "c"])).unwrap(), columns[1].lookup(&numbers.slice(1, 2)).unwrap()];
         assert_eq!(*tuples.lookup(&looked), [1, UNKNOWN]);
+        assert_eq!(columns[0].lookup(&texts(&["a", "a", "c", "b", "b", "a"])).unwrap(), [1, 1, UNKNOWN, 0, 0, 1]);
+        assert_eq!(columns[0].lookup(&texts(&[])).unwrap(), [0u32; 0]);
         assert_eq!(tuples.distinct(&columns), 3);
         let h = tuples.hashes(&columns);
         assert!(h[0] != h[1] && h[1] != h[2]);
