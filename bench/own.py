@@ -209,7 +209,8 @@ def main():
     print("\n| target | measured | to reach | |\n|---|--:|--:|---|")
     reached = targets(middle, steps)
     for text, value, limit, good in reached:
-        print(f"| {text} | {value:.2f} | {limit or ''} | {'reached' if good else '**missed**'} |")
+        verdict = ("reached" if good else "**missed**") if limit else ""
+        print(f"| {text} | {value:.2f} | {limit or ''} | {verdict} |")
     if not arguments.no_save:
         facts = {"rows": arguments.rows, "rounds": arguments.rounds, "medians": middle, "steps_s": steps, "targets": reached}
         (HERE / "results-own.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

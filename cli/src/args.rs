@@ -345,10 +345,10 @@ pub struct LoadArgs {
     #[arg(long, conflicts_with = "save_request", help_heading = "Run")]
     pub dry_run: bool,
     /// For --dry-run: read only the first N rows of each file, for a quick look
-    #[arg(long, value_name = "N", requires = "dry_run", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Run")]
+    #[arg(long, value_name = "N", requires = "dry_run", value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true, help_heading = "Run")]
     pub sample: Option<u64>,
     /// Refuse a job whose estimated cost on AWS is above this, whatever the architecture
-    #[arg(long, value_name = "USD", conflicts_with = "save_request", help_heading = "Run")]
+    #[arg(long, value_name = "USD", conflicts_with = "save_request", allow_negative_numbers = true, help_heading = "Run")]
     pub max_cost: Option<f64>,
     /// Take AWS prices from this file, a JSON object like the shipped one [default: us-east-1, 2026-12-01]
     #[arg(long, value_name = "FILE", conflicts_with = "save_request", help_heading = "Run")]

@@ -15,8 +15,6 @@ use timelake_model::cost::{Prices, usd};
 use timelake_model::dry_run::DryRun;
 use timelake_model::{BackfillRequest, Error, Reason, Result};
 
-/// Rows of each file by which a run that has a limit on its cost is judged.
-const ROWS_FOR_COST: u64 = 10_000;
 /// A list of prices is far smaller; a wrong file is not read to its end.
 const LONGEST_PRICES_BYTES: u64 = 1 << 16;
 
@@ -51,7 +49,8 @@ impl Rehearsal<'_> {
             return Ok(Some(self.answer(done, most)));
         }
         let Some(most) = most else { return Ok(None) };
-        match self.rehearse(Some(ROWS_FOR_COST), prices, console, stop).await {
+        // By all rows, as --dry-run does: both say the same.
+        match self.rehearse(None, prices, console, stop).await {
             Ok(Rehearsed { report: DryRun { cost: Some(cost), .. }, .. }) => {
                 console.note(&format!("estimated cost on AWS: {}, at most {} allowed", usd(cost.most()), usd(most)));
                 cost.check(most).map(|()| None)
@@ -91,7 +90,7 @@ impl Rehearsal<'_> {
 }
 
 fn checked_limit(most: f64) -> Result<f64> {
-    if most.is_finite() && most >= 0.0 {
+    if most.is_finite() && most.is_sign_positive() {
         return Ok(most);
     }
     Err(option_error("--max-cost", Some(&most.to_string()), format!("--max-cost {most} is no amount"))

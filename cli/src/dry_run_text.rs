@@ -1,7 +1,7 @@
 //! The report of a dry run for people: aligned, as wide as the terminal, every figure with what it rests on.
 
 use crate::output::{Align, Fields, Grid, Layout, Paint, counted, duration, instant, left, number, padded, right, shortened, size, window};
-use crate::report::{MOST_WARNINGS_OF_A_SUMMARY, next_lines, row_lines, sum, warnings};
+use crate::report::{MOST_WARNINGS_OF_A_SUMMARY, next_lines, repeated_hour, row_lines, sum, warnings};
 use console::measure_text_width;
 use timelake_model::cost::{CostEstimate, digits, usd};
 use timelake_model::dry_run::{Basis, ChunkFigures, DryRun, Figure};
@@ -23,7 +23,7 @@ const BLOCKS: [&str; 8] = ["▏", "▎", "▍", "▌", "▋", "▊", "▉", "█
 
 pub fn report(d: &DryRun, m: &RunManifest, command: &str, layout: Layout) -> String {
     let mut out = head(d, layout);
-    out.push_str(&overview(d, layout));
+    out.push_str(&overview(d, m, layout));
     out.push('\n');
     out.push_str(&rows(d, m, layout));
     for part in [chunks(d, layout), columns(d, layout), first_rows(d, layout), bad_rows(d, layout), cost(d.cost.as_ref(), layout)] {
@@ -77,7 +77,7 @@ fn of_rows(d: &DryRun) -> Basis {
     if d.sample.is_some() { Basis::Estimated } else { Basis::Exact }
 }
 
-fn overview(d: &DryRun, layout: Layout) -> String {
+fn overview(d: &DryRun, m: &RunManifest, layout: Layout) -> String {
     let mut fields = Fields::default();
     fields.add("table", d.table.clone());
     let included = if d.window.end.is_some() { " UTC (end not included)" } else { "" };
@@ -87,6 +87,9 @@ fn overview(d: &DryRun, layout: Layout) -> String {
         fields.add("times to write", marked(range, format!("{} .. {} UTC", instant(first), instant(last))));
     }
     let source = &d.source;
+    for hour in &m.repeated_hours {
+        fields.add("repeated hour", repeated_hour(hour));
+    }
     fields.add("source", marked(&source.files, format!("{}, {}", counted(source.files.value, "file"), size(source.bytes.value))));
     fields.add("rows in it", marked(&source.rows, number(source.rows.value)));
     if d.sample.is_some() {
@@ -181,6 +184,10 @@ fn chunks(d: &DryRun, layout: Layout) -> String {
         let text = format!("    {}  {bar}  {count}{}", padded(&line.name, names, Align::Left), existing(line));
         out.push_str(text.trim_end());
         out.push('\n');
+    }
+    let across = d.existing_across_chunks.value;
+    if across > 0 {
+        out.push_str(&format!("    {} more in the table in files that span several of these\n", counted(across, "row")));
     }
     out
 }

@@ -8,7 +8,7 @@ use crate::output::{
 use crate::{command_text, error_text};
 use timelake_local::needs_new_plan;
 use timelake_model::ledger::{JobRecord, State};
-use timelake_model::manifest::RunManifest;
+use timelake_model::manifest::{RepeatedHour, RunManifest};
 use timelake_model::{Counts, Error, JobId, TimestampUs};
 
 /// More lines of one kind than this are counted, not printed.
@@ -152,10 +152,7 @@ fn overview(m: &RunManifest, rows_of_run: u64) -> Fields {
         fields.add("landed", format!("read once in order, sorted into {} of temporary files", size(m.source.landed_bytes)));
     }
     for hour in &m.repeated_hours {
-        fields.add(
-            "repeated hour",
-            format!("{} {}: both passes told apart for {}", hour.local, hour.zone, format_args!("{} series", number(hour.series))),
-        );
+        fields.add("repeated hour", repeated_hour(hour));
     }
     let sizes = match m.written.files {
         0 => String::new(),
@@ -178,6 +175,10 @@ fn overview(m: &RunManifest, rows_of_run: u64) -> Fields {
         fields.add("read amplification", format!("{:.2} rows decoded per row{note}", m.plan.read_amplification));
     }
     fields
+}
+
+pub fn repeated_hour(hour: &RepeatedHour) -> String {
+    format!("{} {}: both passes told apart for {} series", hour.local, hour.zone, number(hour.series))
 }
 
 /// No reader sees its rows.

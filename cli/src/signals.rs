@@ -26,7 +26,7 @@ pub fn listen(stop: StopFlag, console: Arc<Console>) -> Result<()> {
                 };
                 signals.next().await;
                 stop.stop();
-                console.stopping("stopping after the current batch; what is done is kept (again: end at once)");
+                console.stopping("stopping after the current batch (again: end at once)");
                 signals.next().await;
                 console.clear();
                 std::process::exit(i32::from(INTERRUPTED));

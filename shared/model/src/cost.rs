@@ -35,6 +35,9 @@ pub const COMMIT_PUTS: f64 = 20.0;
 /// Of a call: start, end and report lines, and the unit's own.
 pub const CALL_LOG_BYTES: f64 = 2_000.0;
 
+/// In USD, of anything in the list.
+const HIGHEST_PRICE: f64 = 1e6;
+
 const GB: f64 = 1e9;
 const MILLION: f64 = 1e6;
 
@@ -97,11 +100,14 @@ impl Prices {
         Prices::parse(SHIPPED)
     }
 
-    /// An unknown or missing field, and a price below zero, are errors with the field's name.
+    /// An unknown or missing field, and a price below zero or beyond belief, are errors with the field's name.
     pub fn parse(text: &str) -> Result<Prices> {
         let unfit = |message: String| Error::invalid(Reason::InvalidOption, format!("this is no list of prices: {message}"));
         let prices: Prices = serde_json::from_str(text).map_err(|e| unfit(e.to_string()))?;
-        let Prices { as_of: _, region: _, source: _, lambda, sqs, dynamodb, s3, logs } = &prices;
+        let Prices { as_of, region, source: _, lambda, sqs, dynamodb, s3, logs } = &prices;
+        if as_of.parse::<chrono::NaiveDate>().is_err() || region.is_empty() {
+            return Err(unfit(format!("as_of {as_of:?} must be a day such as 2026-12-01, and region {region:?} a name")));
+        }
         let all = [
             ("lambda.gb_second_x86", lambda.gb_second_x86),
             ("lambda.gb_second_arm64", lambda.gb_second_arm64),
@@ -114,7 +120,7 @@ impl Prices {
             ("s3.gb_month", s3.gb_month),
             ("logs.gb", logs.gb),
         ];
-        match all.iter().find(|(_, price)| *price < 0.0) {
+        match all.iter().find(|(_, price)| !(0.0..=HIGHEST_PRICE).contains(price)) {
             Some((name, price)) => Err(unfit(format!("{name} is {price}"))),
             None => Ok(prices),
         }
@@ -315,6 +321,8 @@ mod tests {
         assert!(wrong(",\n    \"gb_month\": 0.023", "").contains("missing field `gb_month`"));
         assert!(wrong("0.023", "-1").contains("s3.gb_month is -1"));
         assert!(wrong("0.023", "\"x\"").contains("expected f64"));
+        assert!(wrong("0.023", "1e300").contains("s3.gb_month is 1"));
+        assert!(wrong("2026-12-01", "yesterday").contains("as_of \"yesterday\""));
         assert!(Prices::parse("").is_err());
     }
 

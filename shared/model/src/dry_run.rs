@@ -59,6 +59,8 @@ pub struct DryRun {
     pub period: Option<Period>,
     /// In time order.
     pub chunks: Vec<ChunkFigures>,
+    /// Existing rows of files that span several chunks: in none of them.
+    pub existing_across_chunks: Figure<u64>,
     /// Of the rows that would be written.
     pub columns: Vec<ColumnFigures>,
     /// As they would be stored, in the order of `columns`.

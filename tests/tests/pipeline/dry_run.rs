@@ -337,6 +337,10 @@ fn a_job_above_its_limit_is_refused_before_it_begins() {
     let refused = lab.backfill_outcome("--from in --max-cost 0.00001");
     assert_eq!((&refused.error(2)["reason"], &refused.error(2)["option"]), (&json!("cost_above_limit"), &json!("--max-cost")), "{refused}");
     assert_eq!(before, contents(&lab.lake()));
+    for amount in ["-1", "-0", "inf"] {
+        let refused = lab.backfill_outcome(&format!("--from in --max-cost {amount}"));
+        assert_eq!((&refused.error(2)["reason"], &refused.error(2)["option"]), (&json!("invalid_option"), &json!("--max-cost")), "{refused}");
+    }
     // Prices of one's own, dated; a wrong field is named.
     let shipped = std::fs::read_to_string(timelake_tests::workspace().join("shared/model/prices/us-east-1.json")).unwrap();
     std::fs::write(lab.path("own.json"), shipped.replace("2026-12-01", "2027-01-01").replace("0.0000166667", "1")).unwrap();

@@ -23,6 +23,8 @@ const REAL_OVER_DRY: f64 = 1.2;
 const REAL_OVER_DRY_AT_MOST: f64 = 2.0;
 /// Of a unit that was landed or written here, what does not grow with its rows.
 const UNIT_SECONDS: f64 = 0.01;
+/// To make a file durable and to name it in a manifest, which the dry run leaves out.
+const FILE_SECONDS: f64 = 0.004;
 /// Scaled up from a sample, the time may be off by so much in either direction.
 const SAMPLE_ERROR: f64 = 2.5;
 
@@ -106,6 +108,7 @@ pub fn report(facts: &Facts) -> Result<DryRun> {
                 existing: chunk.existing.map(Figure::exact),
             })
             .collect(),
+        existing_across_chunks: Figure::exact(m.existing_across_chunks),
         columns: columns(facts, &scale)?,
         first_rows: facts.seen.first_rows(),
         bad_rows: bad_rows(m, &scale),
@@ -203,7 +206,8 @@ fn time(facts: &Facts, scale: &Scale) -> DurationFigures {
     let m = facts.manifest;
     let land = if facts.lands { step_seconds(facts, scale, "land", m.source.files) } else { 0.0 };
     let stays: f64 = m.steps.iter().map(|s| s.seconds).sum::<f64>() - seconds_of(m, &["land", "write"]);
-    let dry = stays + land + step_seconds(facts, scale, "write", m.plan.units);
+    let files = m.written.files as f64 * FILE_SECONDS / facts.threads.max(1) as f64;
+    let dry = stays + land + step_seconds(facts, scale, "write", m.plan.units) + files;
     let expected = dry * REAL_OVER_DRY;
     let (low, high) = match facts.sample {
         None => (dry, dry * REAL_OVER_DRY_AT_MOST),
