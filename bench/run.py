@@ -211,7 +211,7 @@ def main():
     shutil.rmtree(work / "out", ignore_errors=True)
     if not arguments.no_save:
         runs = {name: [{k: v for k, v in r.items() if k != "stdout"} for r in rs] for name, rs in results.items()}
-        machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+        machine = {"cores": os.cpu_count(), "python": platform.python_version()}
         facts = {"workload": arguments.workload, "rows": arguments.rows, "rounds": arguments.rounds, "machine": machine, "output": reference, "medians": middle, "steps_s": steps, "runs": runs}
         (HERE / f"results-{arguments.workload}.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
