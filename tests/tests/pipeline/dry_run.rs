@@ -339,7 +339,11 @@ fn a_job_above_its_limit_is_refused_before_it_begins() {
     assert_eq!(before, contents(&lab.lake()));
     for amount in ["-1", "-0", "inf"] {
         let refused = lab.backfill_outcome(&format!("--from in --max-cost {amount}"));
-        assert_eq!((&refused.error(2)["reason"], &refused.error(2)["option"]), (&json!("invalid_option"), &json!("--max-cost")), "{refused}");
+        assert_eq!(
+            (&refused.error(2)["reason"], &refused.error(2)["option"]),
+            (&json!("invalid_option"), &json!("--max-cost")),
+            "{refused}"
+        );
     }
     // Prices of one's own, dated; a wrong field is named.
     let shipped = std::fs::read_to_string(timelake_tests::workspace().join("shared/model/prices/us-east-1.json")).unwrap();
