@@ -20,7 +20,7 @@ fn kernels(criterion: &mut Criterion) {
     let (times, values, series) = (readings.time_array(), readings.value_array(), readings.series_array());
     let key = || KeyColumn::new(series.data_type()).expect("a key column");
     let mut known = key();
-    let mut codes = vec![Vec::new()];
+    let mut codes = [Vec::new()];
     known.intern(&series, &mut codes[0]).expect("codes");
     let ranks = Tuples::new(vec![0]).ranks(&[known]);
 
