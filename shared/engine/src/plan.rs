@@ -9,6 +9,7 @@
 //! without exactly one owner, a unit larger than the memory it may use.
 
 use crate::identity::json_hash;
+use crate::land::LANDED_FROM_PERMILLE;
 use std::collections::BTreeMap;
 use timelake_model::ids::{GroupName, JobId};
 use timelake_model::inventory::{Inventory, RowGroupInfo};
@@ -22,6 +23,8 @@ use timelake_model::{Error, Kind, Reason, Result};
 pub const MAX_UNITS: usize = 20_000;
 /// A unit is not made smaller than this to occupy more threads: below it the fixed costs of a unit show.
 pub const MIN_ROWS_FOR_PARALLELISM: u64 = 500_000;
+/// Existing rows whose keys are looked through in the time that one row is written in.
+const EXISTING_ROWS_PER_ROW: u64 = 10;
 /// Units per thread to aim at, so that the last ones end at about the same time.
 const UNITS_PER_THREAD: u64 = 4;
 /// Share of a worker's memory for rows; the rest is for decoding one batch and encoding one row group.
@@ -265,7 +268,12 @@ fn cut(inventory: &Inventory, sources: &[Source], window: &Window, layout: Optio
         return Err(Error::internal("the window of a plan has no limits"));
     }
     let total = rows(low, high);
-    let wanted_units: u64 = (total / MIN_ROWS_FOR_PARALLELISM).clamp(1, threads.max(1) * UNITS_PER_THREAD).max(total.div_ceil(limit));
+    // Few rows for many existing ones are work too. Each unit may have to decode the whole source: not for more than that is
+    // worth before it is landed.
+    let existing: u64 = inventory.table.existing.iter().filter(|f| touches(window, f.time)).map(|f| f.rows).sum();
+    let for_existing = (existing / EXISTING_ROWS_PER_ROW / MIN_ROWS_FOR_PARALLELISM).min(threads).min(LANDED_FROM_PERMILLE / 1000);
+    let for_rows = (total / MIN_ROWS_FOR_PARALLELISM).min(threads.max(1) * UNITS_PER_THREAD);
+    let wanted_units: u64 = for_rows.max(for_existing).max(1).max(total.div_ceil(limit));
 
     let last = period.ordinal(high - 1);
     let mut out = Vec::new();

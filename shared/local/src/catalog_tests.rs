@@ -2,9 +2,9 @@
 
 use super::*;
 use arrow::array::{ArrayRef, AsArray, Float64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
-use arrow::datatypes::{Float64Type, TimestampMicrosecondType};
-use futures::TryStreamExt;
+use arrow::datatypes::{DataType, Field, Float64Type, Int32Type, TimeUnit, TimestampMicrosecondType};
 use futures::future::BoxFuture;
+use futures::{StreamExt, TryStreamExt};
 use iceberg::spec::{FormatVersion, MAIN_BRANCH, Snapshot, TableMetadataBuilder};
 use parquet::arrow::ArrowWriter;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use timelake_table::manifest::{copy_manifests, manifest_file, read_data_files, w
 use timelake_table::metrics::{MetricsModes, Written, data_file, writer_schema};
 use timelake_table::read::{content_hash, read_rows};
 use timelake_table::snapshot::{Added, Append, append_snapshot};
-use timelake_table::{FileContent, LiveFile, Partitioner, changes};
+use timelake_table::{FileContent, LiveFile, Partitioner, changes, read_keys};
 
 const DAY_US: i64 = 86_400_000_000;
 const MAY_1: i64 = 19_844 * DAY_US;
@@ -313,6 +313,58 @@ async fn a_hash_does_not_depend_on_how_rows_are_split_but_on_every_value() {
     std::fs::remove_file(local_path(&whole[0].path)).unwrap();
     let e = content_hash(&t3, &existing(&whole)).await.unwrap_err();
     assert_eq!((e.kind, e.reason), (Kind::Conflict, Reason::TableChanged), "{e}");
+}
+
+#[tokio::test]
+async fn keys_read_by_themselves_where_a_file_has_them_in_the_tables_types() {
+    let (lake, _) = Lake::new().await;
+    let table = lake.live(&[(MAY_1, "a", 1.0), (MAY_1 + 1, "a", 1.0), (MAY_1 + 1, "b", 2.0)]).await;
+    let live = changes::live_files(&table, table.metadata().current_snapshot_id().unwrap(), TIME_FIELD, &Window::ALL).await.unwrap();
+    let file = &existing(&live)[0];
+    let columns = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<Vec<_>>();
+    // Not the order of the file.
+    let keys = read_keys(&table, file, &columns(&["device_id", "ts"])).await.unwrap().unwrap();
+    let batches: Vec<_> = keys.collect().await;
+    let [Some(batch)] = &batches[..] else { panic!("{} batches", batches.len()) };
+    let dictionary = batch[0].as_dictionary::<Int32Type>();
+    assert_eq!(dictionary.keys().values(), &[0, 0, 1]);
+    assert_eq!(dictionary.values().as_string::<i32>().iter().flatten().collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(batch[1].as_primitive::<TimestampMicrosecondType>().values(), &[MAY_1, MAY_1 + 1, MAY_1 + 1]);
+
+    assert!(read_keys(&table, file, &columns(&["ts", "gone"])).await.unwrap().is_none());
+    let path = local_path(&file.path);
+    let whole = std::fs::read(&path).unwrap();
+    let schema = writer_schema(table.metadata().current_schema()).unwrap();
+    let rewrite = |change: &dyn Fn(&Field) -> Field| {
+        let fields: Vec<Field> = schema.fields().iter().map(|f| change(f)).collect();
+        let narrow = Arc::new(arrow::datatypes::Schema::new(fields));
+        let mut bytes = Vec::new();
+        ArrowWriter::try_new(&mut bytes, narrow, None).unwrap().close().unwrap();
+        std::fs::write(&path, &bytes).unwrap();
+        ExistingFile { bytes: bytes.len() as u64, ..file.clone() }
+    };
+    let without_ids = rewrite(&|f| Field::new(f.name(), f.data_type().clone(), true));
+    assert!(read_keys(&table, &without_ids, &columns(&["ts"])).await.unwrap().is_none());
+    let in_milliseconds = rewrite(&|f| match f.data_type() {
+        DataType::Timestamp(_, zone) => f.clone().with_data_type(DataType::Timestamp(TimeUnit::Millisecond, zone.clone())),
+        _ => f.clone(),
+    });
+    assert!(read_keys(&table, &in_milliseconds, &columns(&["ts"])).await.unwrap().is_none());
+    assert!(read_keys(&table, &in_milliseconds, &columns(&["device_id"])).await.unwrap().is_some());
+
+    // A page that does not read ends the keys, and says so.
+    let mut damaged = whole.clone();
+    damaged[4..40].fill(0xff);
+    std::fs::write(&path, &damaged).unwrap();
+    let read: Vec<_> = match read_keys(&table, file, &columns(&["ts"])).await.unwrap() {
+        Some(keys) => keys.collect().await,
+        None => vec![None],
+    };
+    assert!(read.contains(&None));
+    std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    assert!(read_keys(&table, file, &columns(&["ts"])).await.unwrap().is_none());
+    std::fs::remove_file(&path).unwrap();
+    assert!(read_keys(&table, file, &columns(&["ts"])).await.unwrap().is_none());
 }
 
 #[tokio::test]

@@ -12,11 +12,13 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use timelake_engine::ports::{ObjectMeta, ObjectStore};
 use timelake_model::{Error, Reason, Result, TimestampUs};
 
 const SCHEME: &str = "file://";
+const SYNCS_AT_A_TIME: usize = 8;
 /// Files with this ending are half-written objects of a process that may have died; nobody lists or reads them.
 const TEMPORARY: &str = ".timelake-tmp";
 
@@ -90,10 +92,8 @@ impl ObjectStore for LocalObjects {
     async fn make_durable(&self, uris: &[String]) -> Result<()> {
         let (root, paths) = (self.root.clone(), uris.iter().map(|uri| path_of(uri).map(absolute)).collect::<Result<Vec<_>>>()?);
         blocking(move || {
-            for path in &paths {
-                File::open(path).and_then(|file| file.sync_all()).map_err(|e| write_error(path, e))?;
-            }
-            folders_of(&paths, &root).iter().try_for_each(|folder| sync_folder(folder))
+            sync(&paths)?;
+            sync(&folders_of(&paths, &root).into_iter().collect::<Vec<_>>())
         })
         .await
     }
@@ -242,6 +242,21 @@ fn create_folders(folder: &Path) -> Result<()> {
 
 fn sync_folder(folder: &Path) -> Result<()> {
     File::open(folder).and_then(|f| f.sync_all()).map_err(|e| write_error(folder, e))
+}
+
+/// Disks take several at once; one after the other, each file waits for a turn of its own.
+fn sync(paths: &[PathBuf]) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let run = || {
+        while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
+            File::open(path).and_then(|file| file.sync_all()).map_err(|e| write_error(path, e))?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let syncing: Vec<_> = (0..SYNCS_AT_A_TIME.min(paths.len())).map(|_| scope.spawn(run)).collect();
+        syncing.into_iter().try_for_each(|s| s.join().unwrap_or_else(|_| Err(Error::internal("a file operation ended in a panic"))))
+    })
 }
 
 /// The folders of the files, each once, from each file's own up to `root`.

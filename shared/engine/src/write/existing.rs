@@ -1,7 +1,8 @@
 //! merge: an incoming row whose key is in the table loses, as a whole row.
 //!
 //! Existing rows stream through; nothing of them is kept. Each is looked up by key code and time among the
-//! unit's rows, which are sorted by just that.
+//! unit's rows, which are sorted by just that. Of most files no row meets one of ours, so their keys are read first,
+//! and the other columns only of files where a key meets.
 
 use super::keys::{UNKNOWN, internal};
 use super::order::Sorted;
@@ -9,7 +10,9 @@ use super::rows::UnitRows;
 use crate::hash::cells_equal;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::TimestampMicrosecondType;
-use timelake_model::inventory::TableState;
+use std::collections::BTreeSet;
+use timelake_model::inventory::{ExistingFile, TableState};
+use timelake_model::time::MICROS_PER_DAY;
 use timelake_model::{Counts, Error, Result};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,49 +31,107 @@ pub struct Existing<'a> {
     /// Rank of each identity code.
     ranks: &'a [u32],
     fates: Vec<Fate>,
+    /// Days (UTC) that the unit has rows in.
+    days: BTreeSet<i64>,
 }
 
 /// Columns to read of existing rows: the time, the key columns, the payload, in this order.
 pub fn columns(rows: &UnitRows, table: &TableState) -> Vec<String> {
-    let mut out = vec![table.contract.time_column.clone()];
-    let wanted = rows.key_columns.iter().copied().chain(rows.payload.iter().map(|p| p.column));
-    out.extend(wanted.map(|c| table.columns[c].name.clone()));
+    let mut out = key_columns(rows, table);
+    out.extend(rows.payload.iter().map(|p| table.columns[p.column].name.clone()));
     out
+}
+
+/// The first of [`columns`]: the time and the key columns.
+pub fn key_columns(rows: &UnitRows, table: &TableState) -> Vec<String> {
+    let keys = rows.key_columns.iter().map(|c| table.columns[*c].name.clone());
+    std::iter::once(table.contract.time_column.clone()).chain(keys).collect()
 }
 
 impl<'a> Existing<'a> {
     /// `sorted`: the unit's rows by (identity, time), one per key.
     pub fn new(rows: &'a UnitRows, sorted: &'a Sorted, ranks: &'a [u32]) -> Self {
-        Existing { rows, sorted, ranks, fates: vec![Fate::Free; rows.len()] }
+        let mut days = BTreeSet::new();
+        let mut last = None;
+        for (time, _) in &sorted.rows {
+            let day = time.div_euclid(MICROS_PER_DAY);
+            if last.replace(day) != Some(day) {
+                days.insert(day);
+            }
+        }
+        Existing { rows, sorted, ranks, fates: vec![Fate::Free; rows.len()], days }
+    }
+
+    /// Has the unit a row in a day of the file's?
+    pub fn may_meet(&self, file: &ExistingFile) -> bool {
+        let day = |time: i64| time.div_euclid(MICROS_PER_DAY);
+        file.time.is_none_or(|(low, high)| low > high || self.days.range(day(low.0)..=day(high.0)).next().is_some())
+    }
+
+    /// Does one of these rows, given by [`key_columns`], have a key of the unit's?
+    pub fn meets(&self, columns: &[ArrayRef]) -> Result<bool> {
+        let mut met = false;
+        self.each_met(columns, |_, _, _| {
+            met = true;
+            Ok(())
+        })?;
+        Ok(met)
     }
 
     /// Looks at a batch of existing rows with [`columns`].
     pub fn batch(&mut self, batch: &RecordBatch) -> Result<()> {
-        let time = plain(batch.column(0))?;
+        let keys = self.rows.keys.len();
+        let (of_keys, others) = batch.columns().split_at(1 + keys);
+        let payload = others.iter().map(plain).collect::<Result<Vec<_>>>()?;
+        let mut fates = std::mem::take(&mut self.fates);
+        self.each_met(of_keys, |i, row, codes| {
+            let fate = &mut fates[row as usize];
+            if *fate != Fate::Same {
+                let same_keys = codes.iter().zip(&self.rows.codes).all(|(theirs, ours)| theirs[i] == ours[row as usize]);
+                let mut same = same_keys;
+                for (p, theirs) in payload.iter().enumerate() {
+                    let (ours, at) = self.rows.payload_cell(p, row);
+                    same = same && cells_equal(theirs, i, ours, at);
+                }
+                *fate = if same { Fate::Same } else { Fate::Different };
+            }
+            Ok(())
+        })?;
+        self.fates = fates;
+        Ok(())
+    }
+
+    /// Calls `met(their position, our row, their codes by key column)` for each of these rows whose key the unit has.
+    fn each_met(&self, columns: &[ArrayRef], mut met: impl FnMut(usize, u32, &[Vec<u32>]) -> Result<()>) -> Result<()> {
+        let time = plain(&columns[0])?;
         let time = time
             .as_primitive_opt::<TimestampMicrosecondType>()
             .ok_or_else(|| Error::internal("the time column of existing rows is no timestamp"))?;
-        let keys = self.rows.keys.len();
-        let codes = (0..keys).map(|k| self.rows.keys[k].lookup(batch.column(1 + k))).collect::<Result<Vec<_>>>()?;
+        let times = time.values();
+        let codes = self.rows.keys.iter().zip(&columns[1..]).map(|(key, column)| key.lookup(column)).collect::<Result<Vec<_>>>()?;
         let identities = self.rows.identity.lookup(&codes);
-        let payload = (0..self.rows.payload.len()).map(|p| plain(batch.column(1 + keys + p))).collect::<Result<Vec<_>>>()?;
-        for (i, identity) in identities.iter().copied().enumerate() {
-            if identity == UNKNOWN || time.is_null(i) {
+        // Rows of a table are mostly in order: neighbours of one identity are looked at together.
+        let mut start = 0;
+        for run in identities.chunk_by(|a, b| a == b) {
+            let range = start..start + run.len();
+            start = range.end;
+            if run[0] == UNKNOWN {
                 continue;
             }
-            let rank = self.ranks[identity as usize] as usize;
+            let rank = self.ranks[run[0] as usize] as usize;
             let segment = &self.sorted.rows[self.sorted.segments[rank] as usize..self.sorted.segments[rank + 1] as usize];
-            let Ok(found) = segment.binary_search_by_key(&time.value(i), |(t, _)| *t) else { continue };
-            let row = segment[found].1;
-            let fate = &mut self.fates[row as usize];
-            if *fate != Fate::Same {
-                let same_keys = codes.iter().zip(&self.rows.codes).all(|(theirs, ours)| theirs[i] == ours[row as usize]);
-                let same = same_keys
-                    && payload.iter().enumerate().all(|(p, theirs)| {
-                        let (ours, at) = self.rows.payload_cell(p, row);
-                        cells_equal(theirs, i, ours, at)
-                    });
-                *fate = if same { Fate::Same } else { Fate::Different };
+            let limits = times[range.clone()].iter().fold((i64::MAX, i64::MIN), |(low, high), t| (low.min(*t), high.max(*t)));
+            let from = segment.partition_point(|(t, _)| *t < limits.0);
+            let segment = &segment[from..from + segment[from..].partition_point(|(t, _)| *t <= limits.1)];
+            if segment.is_empty() {
+                continue;
+            }
+            for i in range {
+                if let Ok(found) = segment.binary_search_by_key(&times[i], |(t, _)| *t)
+                    && time.is_valid(i)
+                {
+                    met(i, segment[found].1, &codes)?;
+                }
             }
         }
         Ok(())

@@ -105,6 +105,15 @@ impl KeyColumn {
     /// Codes of known values, [`UNKNOWN`] for others. Adds nothing. Rows of a table are mostly in order, so equal
     /// neighbours are looked up once.
     pub fn lookup(&self, array: &ArrayRef) -> Result<Vec<u32>> {
+        if let Some(dictionary) = array.as_dictionary_opt::<Int32Type>() {
+            let of_values = self.lookup(dictionary.values())?;
+            let keys = dictionary.keys();
+            let of_key = |(i, key): (usize, &i32)| if keys.is_valid(i) { of_values[*key as usize] } else { UNKNOWN };
+            return Ok(match keys.null_count() {
+                0 => keys.values().iter().map(|key| of_values[*key as usize]).collect(),
+                _ => keys.values().iter().enumerate().map(of_key).collect(),
+            });
+        }
         let plain = match array.as_any_dictionary_opt() {
             Some(d) => arrow::compute::take(d.values(), d.keys(), None).map_err(internal)?,
             None => array.clone(),

@@ -255,15 +255,36 @@ fn meet_existing(
     files: &[ExistingFile],
     counts: &mut timelake_model::Counts,
 ) -> Result<Vec<bool>> {
-    let columns = existing::columns(rows, &task.reading.inventory.table);
+    let table = &task.reading.inventory.table;
+    let (keys, columns) = (existing::key_columns(rows, table), existing::columns(rows, table));
     let mut existing = existing::Existing::new(rows, sorted, ranks);
-    let stream = task.runtime.block_on(timelake_table::read_rows(task.table, files, &columns, &task.unit.window))?;
-    let mut stream = std::pin::pin!(stream);
-    while let Some(batch) = task.runtime.block_on(stream.next()) {
+    for file in files {
         (task.reading.check_stop)()?;
-        existing.batch(&batch?)?;
+        if !existing.may_meet(file) || !task.runtime.block_on(holds_a_key(task.table, file, &keys, &existing))? {
+            continue;
+        }
+        let file = std::slice::from_ref(file);
+        let stream = task.runtime.block_on(timelake_table::read_rows(task.table, file, &columns, &task.unit.window))?;
+        let mut stream = std::pin::pin!(stream);
+        while let Some(batch) = task.runtime.block_on(stream.next()) {
+            (task.reading.check_stop)()?;
+            existing.batch(&batch?)?;
+        }
     }
     Ok(existing.finish(counts))
+}
+
+/// Reads a file's keys until one of them is the unit's. Also true where they do not read by themselves: then whoever reads
+/// all columns says what there is to say.
+async fn holds_a_key(table: &Table, file: &ExistingFile, columns: &[String], existing: &existing::Existing<'_>) -> Result<bool> {
+    let Some(mut keys) = timelake_table::read_keys(table, file, columns).await? else { return Ok(true) };
+    while let Some(batch) = keys.next().await {
+        let Some(batch) = batch else { return Ok(true) };
+        if existing.meets(&batch)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Distinct partitions of some receipts' files.
