@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use timelake_engine::plan::{PlanLimits, check, plan, plan_hash, window};
 use timelake_model::inventory::{
-    BucketBounds, Inventory, InventoryObject, PartitionField, RowGroupInfo, SeriesBounds, SourceObject, TableState,
+    BucketBounds, ExistingFile, Inventory, InventoryObject, PartitionField, RowGroupInfo, SeriesBounds, SourceObject, TableState,
 };
 use timelake_model::layout::Layout;
 use timelake_model::plan::{Outside, WorkUnit, WritePlan};
@@ -248,19 +248,12 @@ proptest! {
     }
 }
 
-#[test]
-fn unit_limits_are_partition_limits_unless_one_chunk_exceeds_memory() {
-    let rows = |day: i64, rows| RowGroupInfo {
-        rows,
-        time: Some((TimestampUs(day * MICROS_PER_DAY), TimestampUs((day + 1) * MICROS_PER_DAY - 1))),
-        per_chunk: BTreeMap::new(),
-        series: None,
-    };
+fn one_object(table: TableState, row_groups: Vec<RowGroupInfo>) -> Inventory {
     let object = SourceObject { uri: "/0".into(), shown: "0".into(), size: 1, fingerprint: "1".into(), hive: BTreeMap::new() };
-    let row_groups: Vec<_> = (0..10).map(|day| rows(day, 100_000)).collect();
-    let mut inventory = Inventory {
-        table: table("day", true),
-        objects: vec![InventoryObject { object, rows: 1_000_000, row_groups, missing_columns: vec![], text: false, run_of: None }],
+    let rows = row_groups.iter().map(|g| g.rows).sum();
+    Inventory {
+        table,
+        objects: vec![InventoryObject { object, rows, row_groups, missing_columns: vec![], text: false, run_of: None }],
         series_sample: vec![],
         row_bytes: 100,
         times: Window::new(0, 100 * MICROS_PER_DAY),
@@ -270,7 +263,38 @@ fn unit_limits_are_partition_limits_unless_one_chunk_exceeds_memory() {
         clip_retention: false,
         skipped_chunks: Default::default(),
         landed: None,
+    }
+}
+
+#[test]
+fn many_existing_rows_are_work_for_several_units() {
+    let time = |from: i64, to: i64| Some((TimestampUs(from * MICROS_PER_DAY), TimestampUs(to * MICROS_PER_DAY - 1)));
+    let rows = RowGroupInfo { rows: 10_000, time: time(0, 100), per_chunk: BTreeMap::new(), series: None };
+    let mut inventory = one_object(table("day", false), vec![rows]);
+    let units = |inventory: &Inventory, threads| {
+        let made = plan(inventory, &JobId("j".into()), 1, PlanLimits { memory_bytes: 1 << 30, threads }).unwrap();
+        check(&made, inventory).unwrap();
+        assert!(!timelake_engine::land::is_cheaper(&made), "a few rows are not landed for it");
+        made.units().count()
     };
+    assert_eq!(units(&inventory, 8), 1);
+    let file = |day| ExistingFile { path: format!("/{day}"), bytes: 1, rows: 200_000, spec_id: 0, time: time(day, day + 1) };
+    inventory.table.existing = (0..100).map(file).collect();
+    assert_eq!([1, 2, 8].map(|threads| units(&inventory, threads)), [1, 2, 4]);
+    // Those of other times are not looked at.
+    inventory.table.existing.iter_mut().for_each(|f| f.time = time(200, 201));
+    assert_eq!(units(&inventory, 8), 1);
+}
+
+#[test]
+fn unit_limits_are_partition_limits_unless_one_chunk_exceeds_memory() {
+    let rows = |day: i64, rows| RowGroupInfo {
+        rows,
+        time: Some((TimestampUs(day * MICROS_PER_DAY), TimestampUs((day + 1) * MICROS_PER_DAY - 1))),
+        per_chunk: BTreeMap::new(),
+        series: None,
+    };
+    let mut inventory = one_object(table("day", true), (0..10).map(|day| rows(day, 100_000)).collect());
     let limits = PlanLimits { memory_bytes: 64 << 20, threads: 1 };
     let made = plan(&inventory, &JobId("j".into()), 1, limits).unwrap();
     assert_eq!(made.unit_rows_limit, 402_653);
@@ -304,21 +328,7 @@ fn buckets_of_a_run_say_nothing_about_the_buckets_of_a_layout() {
     };
     let all = Some((TimestampUs(0), TimestampUs(MICROS_PER_DAY - 1)));
     let rows = |low, high| RowGroupInfo { rows: 400_000, time: all, per_chunk: BTreeMap::new(), series: known(low, high) };
-    let object = SourceObject { uri: "/0".into(), shown: "0".into(), size: 1, fingerprint: "1".into(), hive: BTreeMap::new() };
-    let row_groups = vec![rows(0, 3), rows(4, 7)];
-    let mut inventory = Inventory {
-        table: table("day", true),
-        objects: vec![InventoryObject { object, rows: 800_000, row_groups, missing_columns: vec![], text: false, run_of: None }],
-        series_sample: vec![],
-        row_bytes: 100,
-        times: Window::new(0, 100 * MICROS_PER_DAY),
-        range: Window::ALL,
-        retention_start: None,
-        warnings: vec![],
-        clip_retention: false,
-        skipped_chunks: Default::default(),
-        landed: None,
-    };
+    let mut inventory = one_object(table("day", true), vec![rows(0, 3), rows(4, 7)]);
     let limits = PlanLimits { memory_bytes: 64 << 20, threads: 1 };
     let read = |inventory: &Inventory| -> Vec<usize> {
         let made = plan(inventory, &JobId("j".into()), 1, limits).unwrap();
