@@ -2,7 +2,7 @@
 # Compares two commits by the instructions that one whole command executes, not by seconds: the figures do not depend
 # on what else the machine does, and differ by less than a thousandth from run to run.
 #
-#   bench/compare.sh FROM TO [ROWS]      needs valgrind; builds each commit once, in bench/work/commit-*
+#   bench/compare.sh FROM TO [ROWS]      needs valgrind; builds each commit once
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -ge 2 ] || { sed -n '2,6p' "$0" >&2; exit 2; }

@@ -331,6 +331,18 @@ impl Outcome {
     }
 }
 
+/// Of a manifest: each row of the source counts as one of these.
+pub const CLASSES: [&str; 8] = [
+    "rejected",
+    "outside_range",
+    "outside_retention",
+    "skipped_chunk",
+    "duplicates_collapsed",
+    "in_source_conflicts",
+    "kept_existing",
+    "rows_written",
+];
+
 /// Every source row is counted exactly once, and no count is absent.
 #[track_caller]
 pub fn assert_conserved(manifest: &Value) {
@@ -339,18 +351,8 @@ pub fn assert_conserved(manifest: &Value) {
             .as_u64()
             .unwrap_or_else(|| panic!("the manifest has no count {name}: {}", serde_json::to_string_pretty(manifest).unwrap_or_default()))
     };
-    let classes = [
-        "rejected",
-        "outside_range",
-        "outside_retention",
-        "skipped_chunk",
-        "duplicates_collapsed",
-        "in_source_conflicts",
-        "kept_existing",
-        "rows_written",
-    ];
-    let sum: u64 = classes.iter().map(|c| count(c)).sum();
-    assert_eq!(count("rows_read"), sum, "rows_read is not the sum of {classes:?} in {manifest}");
+    let sum: u64 = CLASSES.iter().map(|c| count(c)).sum();
+    assert_eq!(count("rows_read"), sum, "rows_read is not the sum of {CLASSES:?} in {manifest}");
     assert_eq!(count("rows_written") + count("carried"), count("rows_added_files"), "rows of added files in {manifest}");
     let gone = ["carried", "replaced", "deleted", "already_deleted"].iter().map(|c| count(c)).sum::<u64>();
     assert_eq!(count("rows_removed_files"), gone, "rows of removed files in {manifest}");

@@ -15,7 +15,7 @@ mod rows;
 pub use emulator::Emulator;
 pub use faults::Faults;
 pub use inputs::{Cells, write_parquet};
-pub use lab::{Lab, Outcome, Running};
+pub use lab::{CLASSES, Lab, Outcome, Running};
 pub use proxy::{Asked, Fault, Proxy};
 pub use reader::Reader;
 pub use rows::{assert_same_rows, normalised, sorted_texts, split_words};

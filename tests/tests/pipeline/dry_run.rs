@@ -4,19 +4,7 @@ use crate::sensors::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use timelake_tests::{Lab, Outcome, split_words};
-
-/// The words of `dry_run` in the manifest of the run.
-const COUNTS: [&str; 8] = [
-    "rejected",
-    "outside_range",
-    "outside_retention",
-    "skipped_chunk",
-    "duplicates_collapsed",
-    "in_source_conflicts",
-    "kept_existing",
-    "rows_written",
-];
+use timelake_tests::{CLASSES, Lab, Outcome, split_words};
 
 /// Everything in a lake: names, bytes, and what is asked of folders.
 fn contents(lake: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -92,7 +80,7 @@ fn twice(lab: &Lab, arguments: &str) -> (Value, Value) {
     for (name, figure) in report["rows"].as_object().unwrap() {
         same(name, exact(figure), &manifest[name]);
     }
-    let sum: u64 = COUNTS.iter().map(|name| report["rows"][name]["value"].as_u64().unwrap()).sum();
+    let sum: u64 = CLASSES.iter().map(|name| report["rows"][name]["value"].as_u64().unwrap()).sum();
     same("rows_read", &report["rows"]["rows_read"]["value"], &json!(sum));
     if manifest["time_range"].is_array() {
         same("time_range", exact(&report["time_range"]), &manifest["time_range"]);
@@ -232,14 +220,9 @@ fn other_modes_are_told_as_they_will_be() {
 #[test]
 fn windows_chunks_and_retention_are_told_as_they_will_be() {
     let lab = lab_with("--partition day(ts) --retention P1Y");
-    let now = chrono::Utc::now();
-    let day = |days_ago: i64| {
-        let at = now - chrono::Duration::days(days_ago);
-        json!({"ts": at.format("%Y-%m-%dT00:00:00.000000Z").to_string(), "device_id": "a", "value": days_ago, "quality": 0})
-    };
-    let rows: Vec<Value> = [800, 500, 300, 200, 100, 50].map(day).to_vec();
+    let rows: Vec<Value> = [800, 500, 300, 200, 100, 50].map(days_ago).to_vec();
     write_readings(&lab, "in/one.parquet", &rows);
-    lab.append(&[day(200)]);
+    lab.append(&[days_ago(200)]);
     let bounds = format!("--from in --start {} --end {}", &rows[1]["ts"].as_str().unwrap()[..10], &rows[4]["ts"].as_str().unwrap()[..10]);
     assert_eq!(twice(&lab, &bounds).0["error"]["reason"], json!("beyond_retention"));
     twice(&lab, &format!("{bounds} --clip-retention --only-missing"));

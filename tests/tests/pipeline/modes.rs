@@ -169,12 +169,7 @@ fn only_missing_reads_the_times_of_files_over_several_chunks() {
 #[test]
 fn a_window_and_retention_are_counted_apart() {
     let lab = lab_with("--partition day(ts) --retention P1Y");
-    let now = chrono::Utc::now();
-    let day = |days_ago: i64| {
-        let at = now - chrono::Duration::days(days_ago);
-        json!({"ts": at.format("%Y-%m-%dT00:00:00.000000Z").to_string(), "device_id": "a", "value": days_ago, "quality": 0})
-    };
-    let rows: Vec<Value> = [800, 500, 300, 200, 100, 50].map(day).to_vec();
+    let rows: Vec<Value> = [800, 500, 300, 200, 100, 50].map(days_ago).to_vec();
     write_readings(&lab, "in/one.parquet", &rows);
     let bounds = format!("--from in --start {} --end {}", &rows[1]["ts"].as_str().unwrap()[..10], &rows[4]["ts"].as_str().unwrap()[..10]);
     let refused = lab.backfill_outcome(&bounds);

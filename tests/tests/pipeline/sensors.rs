@@ -105,3 +105,9 @@ fn assert_totals(table: &Value, snapshot: &Value) {
     assert_eq!(snapshot["summary"]["total-records"], json!(sum("rows")));
     assert_eq!(snapshot["summary"]["total-files-size"], json!(sum("bytes")));
 }
+
+/// A reading of the first moment of a day before today.
+pub fn days_ago(days: i64) -> Value {
+    let at = chrono::Utc::now() - chrono::Duration::days(days);
+    json!({"ts": at.format("%Y-%m-%dT00:00:00.000000Z").to_string(), "device_id": "a", "value": days, "quality": 0})
+}
