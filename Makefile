@@ -18,7 +18,7 @@ export TIMELAKE_BIN    ?= $(BINARY)
 export TIMELAKE_PYTHON ?= $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help check build build-tests venv test demo bench bench-b bench-own bench-kernels bench-compare bench-smoke clean-demo
+.PHONY: help check build build-tests venv test demo bench bench-b bench-own bench-metadata bench-kernels bench-compare bench-smoke clean-demo
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,10 @@ bench-own: venv ## our own targets: workloads C, D, F, threads and memory beside
 	cargo build --workspace --bins --release
 	TIMELAKE_BIN="$(TARGET_DIR)/release/timelake" $(VENV)/bin/python bench/own.py --rows $(ROWS) --rounds $(ROUNDS) $(if $(ONLY),--only "$(ONLY)")
 
+bench-metadata: ## staging and publishing 10,000 to 100,000 files onto a table that holds as many
+	cargo build -p timelake-metadata --release
+	$(PYTHON) bench/metadata.py $(TARGET_DIR)/release/timelake-metadata
+
 bench-kernels: ## the inner loops by themselves (criterion)
 	cargo bench -p timelake-kernels
 
@@ -91,3 +95,4 @@ bench-smoke: venv $(BENCH_VENV)/$(STAMP) build ## the benches with few rows: do 
 	    --peer-python $(BENCH_VENV)/bin/python --no-save || exit 1; \
 	done
 	TIMELAKE_BIN="$(BINARY)" $(VENV)/bin/python bench/own.py --rows 200000 --rounds 1 --no-save
+	$(VENV)/bin/python bench/metadata.py $(dir $(BINARY))timelake-metadata --rounds 1 --largest 10000 --no-save

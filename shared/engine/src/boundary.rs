@@ -60,7 +60,7 @@ boundaries! {
     Validated = "validated",
     // publish
     HeadChecked = "head-checked",
-    ManifestsCopied = "manifests-copied",
+    ManifestsMerged = "manifests-merged",
     /// Rows are visible, the ledger does not know.
     PublishCommitted = "publish-committed",
     GroupPublished = "group-published",

@@ -201,7 +201,7 @@ enum Owner<'a> {
         round: u32,
         attempt: &'a str,
     },
-    /// A manifest copied for publish, or a manifest list.
+    /// A manifest written for publish, or a manifest list.
     Commit {
         generation: u32,
     },

@@ -24,6 +24,10 @@ use timelake_model::time::IsoDuration;
 use timelake_model::{Error, Reason, Result, UnitReceipt};
 use timelake_table::{Append, Publish};
 
+/// Iceberg's property for the size of manifests, and its default.
+const MANIFEST_TARGET_SIZE: &str = "commit.manifest.target-size-bytes";
+const MANIFEST_TARGET_BYTES: i64 = 8 << 20;
+
 /// How a try at publishing ended.
 pub enum Published {
     Done(GroupRecord),
@@ -48,7 +52,7 @@ pub async fn publish(
     let tag = published_tag(&job.job, job.generation, &group.group);
     // The spec wants more than zero, and readers refuse the whole table otherwise.
     let undo_ms = IsoDuration::parse(&stored.inventory.table.contract.undo)?.upper_ms().max(1);
-    let mut copies: Option<Vec<ManifestRef>> = None;
+    let mut merged: Option<Vec<ManifestRef>> = None;
     let mut tries = Tries::new(engine.clock.as_ref(), "publishing");
     let mut group = group.clone();
     loop {
@@ -93,13 +97,12 @@ pub async fn publish(
             .await?;
             reached(Boundary::HeadChecked);
         }
-        // A manifest path means one thing to readers' caches: `main` gets copies under new paths.
-        let manifests = match &copies {
-            Some(copies) => copies,
+        let manifests = match &merged {
+            Some(merged) => merged,
             None => {
-                let made = copy(engine, &table, job, receipts).await?;
-                reached(Boundary::ManifestsCopied);
-                copies.insert(made)
+                let made = merge(engine, &table, job, receipts).await?;
+                reached(Boundary::ManifestsMerged);
+                merged.insert(made)
             }
         };
         let id = tries::new_snapshot_id(engine.clock.as_ref(), &table);
@@ -170,15 +173,18 @@ pub fn still_the_table(table: &Table, stored: &StoredPlan, name: &str) -> Result
         .at(|p| p.table = Some(name.into())))
 }
 
-async fn copy(engine: &Engine, table: &Table, job: &JobRecord, receipts: &[UnitReceipt]) -> Result<Vec<ManifestRef>> {
+/// A manifest path means one thing to readers' caches, so `main` gets manifests of its own: those of the units, which are in
+/// the order of time, merged to the size that the table asks for.
+async fn merge(engine: &Engine, table: &Table, job: &JobRecord, receipts: &[UnitReceipt]) -> Result<Vec<ManifestRef>> {
     let manifests: Vec<ManifestRef> = receipts.iter().flat_map(|r| r.manifests.clone()).collect();
     let run = engine.clock.random() & 0xffff_ffff_ffff;
-    let location = table.metadata().location().trim_end_matches('/');
-    let paths =
-        (0..manifests.len()).map(|i| format!("{location}/metadata/{}-g{}-pub-{run:012x}-{i:05}.avro", job.job, job.generation)).collect();
-    let copies = timelake_table::copy_manifests(table.file_io(), &manifests, paths).await?;
-    engine.objects.make_durable(&copies.iter().map(|c| c.path.clone()).collect::<Vec<_>>()).await?;
-    Ok(copies)
+    let metadata = table.metadata();
+    let location = metadata.location().trim_end_matches('/');
+    let path = |i: usize| format!("{location}/metadata/{}-g{}-pub-{run:012x}-{i:05}.avro", job.job, job.generation);
+    let target = metadata.properties().get(MANIFEST_TARGET_SIZE).and_then(|size| size.parse().ok()).unwrap_or(MANIFEST_TARGET_BYTES);
+    let merged = timelake_table::merge_manifests(table.file_io(), &manifests, target, path).await?;
+    engine.objects.make_durable(&merged.iter().map(|m| m.path.clone()).collect::<Vec<_>>()).await?;
+    Ok(merged)
 }
 
 async fn is_last(engine: &Engine, group: &GroupRecord) -> Result<bool> {

@@ -17,7 +17,7 @@ use timelake_model::inventory::ExistingFile;
 use timelake_model::receipt::ManifestRef;
 use timelake_model::{Kind, TimestampUs, Window};
 use timelake_table::commits::{Commit, Publish, drop_branch, open_branches, publish, refs, stage};
-use timelake_table::manifest::{copy_manifests, manifest_file, read_data_files, write_manifest};
+use timelake_table::manifest::{manifest_file, merge_manifests, read_data_files, write_manifest};
 use timelake_table::metrics::{MetricsModes, Written, data_file, writer_schema};
 use timelake_table::read::{content_hash, read_rows};
 use timelake_table::snapshot::{Added, Append, append_snapshot};
@@ -199,8 +199,9 @@ async fn a_job_is_staged_and_published_onto_a_main_that_moved() {
         CommitOutcome::Conflict(_)
     ));
     // A manifest is listed under one path with one sequence number only.
-    let copy_path = |n: i64| vec![format!("{}/metadata/copy-{n}.avro", table.metadata().location())];
-    let round_2 = copy_manifests(staged.file_io(), std::slice::from_ref(&manifest), copy_path(2)).await.unwrap();
+    let metadata = table.metadata();
+    let path = |round: i64| move |n: usize| format!("{}/metadata/merged-{round}-{n}.avro", metadata.location());
+    let round_2 = merge_manifests(staged.file_io(), std::slice::from_ref(&manifest), 1, path(2)).await.unwrap();
     let second = lake.snapshot(&staged, base, &round_2).await;
     let second_id = second.snapshot_id();
     let staged = lake.done(&staged, stage(&staged, "backfill/j", first_id, second)).await;
@@ -213,7 +214,7 @@ async fn a_job_is_staged_and_published_onto_a_main_that_moved() {
     assert_eq!((seen.len(), seen[0].added.len(), seen[0].added[0].time), (1, 1, Some((MAY_1 + 5, MAY_1 + 5))));
     assert_eq!(changes::changes(&moved, second_id, main_at, TIME_FIELD).await.unwrap(), None, "not an ancestor");
 
-    let published = copy_manifests(moved.file_io(), &[manifest], copy_path(3)).await.unwrap();
+    let published = merge_manifests(moved.file_io(), &[manifest], 1, path(3)).await.unwrap();
     let snapshot = lake.snapshot(&moved, main_at, &published).await;
     let snapshot_id = snapshot.snapshot_id();
     let make = |table: &Table, snapshot: Snapshot| {
@@ -313,6 +314,34 @@ async fn a_hash_does_not_depend_on_how_rows_are_split_but_on_every_value() {
     std::fs::remove_file(local_path(&whole[0].path)).unwrap();
     let e = content_hash(&t3, &existing(&whole)).await.unwrap_err();
     assert_eq!((e.kind, e.reason), (Kind::Conflict, Reason::TableChanged), "{e}");
+}
+
+#[tokio::test]
+async fn merged_manifests_hold_all_files_and_their_ranges() {
+    let (lake, _) = Lake::new().await;
+    let table = lake.table().await;
+    let days = [0, 1, 2].map(|day| [(MAY_1 + day * DAY_US, "a", 1.0), (MAY_1 + day * DAY_US + 1, "b", 2.0)]);
+    let mut refs = Vec::new();
+    for day in &days {
+        refs.push(lake.write(&table, day).await);
+    }
+    let path = |n: usize| format!("{}/metadata/merged-{n}.avro", table.metadata().location());
+    let merged = merge_manifests(table.file_io(), &refs, 2 * refs[0].bytes, path).await.unwrap();
+    let counts: Vec<_> = merged.iter().map(|m| (m.path.clone(), m.added_files, m.added_rows)).collect();
+    assert_eq!(counts, [(path(0), 2, 4), (path(1), 1, 2)]);
+    assert_eq!(merged[0].added_bytes, refs[0].added_bytes + refs[1].added_bytes);
+    let range = |m: &ManifestRef| (m.partitions[0].lower.clone(), m.partitions[0].upper.clone());
+    assert_eq!(range(&merged[0]), (range(&refs[0]).0, range(&refs[1]).1));
+    let mut files = Vec::new();
+    for (before, after) in [(&refs[..2], &merged[0]), (&refs[2..], &merged[1])] {
+        files.clear();
+        for manifest in before {
+            files.extend(read_data_files(&table, manifest).await.unwrap());
+        }
+        assert_eq!(read_data_files(&table, after).await.unwrap(), files, "entries with all their metrics");
+    }
+    std::fs::remove_file(local_path(&refs[1].path)).unwrap();
+    assert!(merge_manifests(table.file_io(), &refs, i64::MAX, path).await.is_err());
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ pub use changes::{Change, FileContent, LiveFile, changes, has_delete_files, live
 pub use commits::{Commit, Publish, drop_branch, open_branches, publish, refs, stage};
 pub use errors::is_missing_file;
 pub use keys::{Keys, read_keys};
-pub use manifest::{copy_manifests, manifest_file, read_data_files, write_manifest};
+pub use manifest::{manifest_file, merge_manifests, read_data_files, write_manifest};
 pub use metrics::{MetricsModes, Written, data_file, parquet_schema, writer_schema};
 pub use partition::{Partitioner, fields};
 pub use read::{content_hash, read_rows};

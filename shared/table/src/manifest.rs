@@ -1,7 +1,7 @@
 //! Manifests, written by writers apart from any commit.
 //!
 //! Entries hold no snapshot id and no sequence number: they inherit both from the manifest list of the snapshot
-//! that lists the manifest, so the same bytes serve a branch and, copied to a new path, `main`. A path is never
+//! that lists the manifest, so the same entries serve a branch and, in manifests of new paths, `main`. A path is never
 //! listed with two different sequence numbers: readers cache manifests by path.
 
 use crate::errors::{at_file, from_iceberg};
@@ -16,7 +16,7 @@ use iceberg::table::Table;
 use timelake_model::receipt::{FieldSummaryRef, ManifestRef};
 use timelake_model::{Error, Reason, Result};
 
-/// Manifests copied or read at a time.
+/// Manifests read at a time.
 pub(crate) const MANIFESTS_AT_A_TIME: usize = 8;
 
 /// Writes one manifest (format version 2) of added data files. Durable when it returns.
@@ -93,23 +93,73 @@ pub fn manifest_file(r: &ManifestRef, snapshot_id: i64) -> ManifestFile {
     }
 }
 
-/// Copies manifests, bytes as they are, to new paths (in the same order). Durable when it returns.
-pub async fn copy_manifests(file_io: &FileIO, refs: &[ManifestRef], new_paths: Vec<String>) -> Result<Vec<ManifestRef>> {
-    if refs.len() != new_paths.len() {
-        return Err(Error::internal(format!("{} manifests, but {} new paths", refs.len(), new_paths.len())));
+/// The manifests' entries under new paths: neighbours together in manifests of about the target size. Given in the order of
+/// partitions, each holds a range of them, so that readers skip most. One manifest at a time is in memory. Durable when it
+/// returns.
+pub async fn merge_manifests(
+    file_io: &FileIO,
+    refs: &[ManifestRef],
+    target_bytes: i64,
+    new_path: impl Fn(usize) -> String,
+) -> Result<Vec<ManifestRef>> {
+    let mut out = Vec::new();
+    for neighbours in neighbours(refs, target_bytes) {
+        let path = new_path(out.len());
+        out.push(match neighbours {
+            [one] => copy(file_io, one, path).await?,
+            several => merge(file_io, several, path).await?,
+        });
     }
-    let pairs: Vec<(ManifestRef, String)> = refs.iter().cloned().zip(new_paths).collect();
-    let copies = pairs.into_iter().map(|(r, path)| async move {
-        let what = format!("copying the manifest {} to {path}", r.path);
-        let bytes = read_manifest_bytes(file_io, &r).await?;
-        let output = file_io.new_output(&path).map_err(|e| from_iceberg(e, &what))?;
-        // A writer, not a plain write: closing it makes the file durable.
-        let mut writer = output.writer().await.map_err(|e| at_file(e, &what, &path))?;
-        writer.write(bytes).await.map_err(|e| at_file(e, &what, &path))?;
-        writer.close().await.map_err(|e| at_file(e, &what, &path))?;
-        Ok::<_, Error>(ManifestRef { path, ..r })
-    });
-    futures::stream::iter(copies).buffered(MANIFESTS_AT_A_TIME).try_collect().await
+    Ok(out)
+}
+
+/// Cut where the target is reached, and where the spec changes: a manifest is of one spec.
+fn neighbours(refs: &[ManifestRef], target_bytes: i64) -> Vec<&[ManifestRef]> {
+    let mut bytes = 0;
+    let mut together = |a: &ManifestRef, b: &ManifestRef| {
+        bytes += a.bytes;
+        let fits = a.spec_id == b.spec_id && bytes + b.bytes <= target_bytes;
+        if !fits {
+            bytes = 0;
+        }
+        fits
+    };
+    refs.chunk_by(|a, b| together(a, b)).collect()
+}
+
+/// Bytes as they are.
+async fn copy(file_io: &FileIO, r: &ManifestRef, path: String) -> Result<ManifestRef> {
+    let what = format!("copying the manifest {} to {path}", r.path);
+    let bytes = read_manifest_bytes(file_io, r).await?;
+    let output = file_io.new_output(&path).map_err(|e| from_iceberg(e, &what))?;
+    // A writer, not a plain write: closing it makes the file durable.
+    let mut writer = output.writer().await.map_err(|e| at_file(e, &what, &path))?;
+    writer.write(bytes).await.map_err(|e| at_file(e, &what, &path))?;
+    writer.close().await.map_err(|e| at_file(e, &what, &path))?;
+    Ok(ManifestRef { path, ..r.clone() })
+}
+
+async fn merge(file_io: &FileIO, refs: &[ManifestRef], path: String) -> Result<ManifestRef> {
+    let reads = refs.iter().map(|r| async move { Ok::<_, Error>((r, read_manifest_bytes(file_io, r).await?)) });
+    let mut reads = futures::stream::iter(reads).buffered(MANIFESTS_AT_A_TIME);
+    let (mut files, mut first) = (Vec::new(), None);
+    while let Some((r, bytes)) = reads.try_next().await? {
+        let (entries, metadata) = parse(r, &bytes)?.into_parts();
+        files.extend(entries.iter().map(|entry| entry.data_file().clone()));
+        first.get_or_insert(metadata);
+    }
+    let first = first.ok_or_else(|| Error::internal("no manifests to merge"))?;
+    let merged = write_manifest(file_io, first.schema().clone(), first.partition_spec(), path, files).await?;
+    let sum = |of: fn(&ManifestRef) -> u64| refs.iter().map(of).sum::<u64>();
+    let expected = (sum(|r| r.added_files.into()), sum(|r| r.added_rows), sum(|r| r.added_bytes));
+    if (u64::from(merged.added_files), merged.added_rows, merged.added_bytes) != expected {
+        return Err(Error::internal(format!("{} holds other files than the manifests that it was merged from", merged.path)));
+    }
+    Ok(merged)
+}
+
+fn parse(r: &ManifestRef, bytes: &[u8]) -> Result<Manifest> {
+    Manifest::parse_avro(bytes).map_err(|e| from_iceberg(e, &format!("reading the manifest {}", r.path)))
 }
 
 async fn read_manifest_bytes(file_io: &FileIO, r: &ManifestRef) -> Result<bytes::Bytes> {
@@ -128,7 +178,32 @@ async fn read_manifest_bytes(file_io: &FileIO, r: &ManifestRef) -> Result<bytes:
 
 /// The data files of a manifest that a receipt names.
 pub async fn read_data_files(table: &Table, r: &ManifestRef) -> Result<Vec<DataFile>> {
-    let bytes = read_manifest_bytes(table.file_io(), r).await?;
-    let manifest = Manifest::parse_avro(&bytes).map_err(|e| from_iceberg(e, &format!("reading the manifest {}", r.path)))?;
+    let manifest = parse(r, &read_manifest_bytes(table.file_io(), r).await?)?;
     Ok(manifest.entries().iter().map(|entry| entry.data_file().clone()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_together_up_to_the_target_and_within_one_spec() {
+        let manifest = |bytes: i64, spec_id: i32| ManifestRef {
+            path: String::new(),
+            bytes,
+            spec_id,
+            added_files: 1,
+            added_rows: 1,
+            added_bytes: 1,
+            partitions: vec![],
+        };
+        let cut = |sizes: &[(i64, i32)], target: i64| -> Vec<usize> {
+            let refs: Vec<ManifestRef> = sizes.iter().map(|(bytes, spec)| manifest(*bytes, *spec)).collect();
+            neighbours(&refs, target).iter().map(|n| n.len()).collect()
+        };
+        assert_eq!(cut(&[], 10), [0usize; 0]);
+        assert_eq!(cut(&[(4, 0), (4, 0), (4, 0), (4, 0), (4, 0)], 10), [2, 2, 1]);
+        assert_eq!(cut(&[(11, 0), (1, 0), (9, 0), (1, 0)], 10), [1, 2, 1]);
+        assert_eq!(cut(&[(1, 0), (1, 1), (1, 1), (1, 0)], 10), [1, 2, 1]);
+    }
 }

@@ -19,6 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // The floor of the bench: usual crates only, nothing of ours.
     ("timelake-floor", &[]),
     ("timelake-kernels", &["timelake-model", "timelake-source", "timelake-engine"]),
+    ("timelake-metadata", &["timelake-model", "timelake-table", "timelake-engine", "timelake-local"]),
 ];
 
 /// Packages that must not be anywhere below a crate, by the start of their name.

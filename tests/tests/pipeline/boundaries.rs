@@ -40,7 +40,7 @@ fn scenario(boundary: Boundary) -> Scenario {
     match boundary {
         MainStarted | JobStored | InventoryStored | PlanStored | GroupsStored | BranchesCommitted | GroupWriting | RoundStored
         | UnitsStored | MessagesSent | NextSnapshotStored | StagedListWritten | StageCommitted | GroupStaged | Validated
-        | ManifestsCopied | PublishCommitted | GroupPublished | JobSettled | ManifestStored => Direct,
+        | ManifestsMerged | PublishCommitted | GroupPublished | JobSettled | ManifestStored => Direct,
         AttemptBegun | FilesWritten | FilesDurable | UnitEnded | MessageAcknowledged => Units,
         LandPlanStored | JobLanding | LandRoundStored | LandUnitsStored | LandMessagesSent | RunsWritten | RunsDurable | RejectedListed
         | RunsRemoved => Landed,

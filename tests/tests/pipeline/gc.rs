@@ -195,7 +195,7 @@ fn a_job_whose_source_changed_before_it_had_a_plan() {
 
 #[test]
 fn a_running_job_is_left_alone() {
-    for boundary in ["files-durable", "unit-ended", "staged-list-written", "stage-committed", "manifests-copied"] {
+    for boundary in ["files-durable", "unit-ended", "staged-list-written", "stage-committed", "manifests-merged"] {
         let (lab, rows) = lab("");
         let running = lab.start_held(&split_words(LOAD), boundary);
         assert_eq!(gc(&lab, NOW), BTreeSet::new(), "{boundary}");

@@ -208,7 +208,7 @@ fn cancel_at_any_moment() {
         "staged-list-written",
         "stage-committed",
         "validated",
-        "manifests-copied",
+        "manifests-merged",
     ];
     for boundary in at {
         let lab = lab_with(source);

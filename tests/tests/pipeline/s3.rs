@@ -177,7 +177,7 @@ fn a_killed_run_goes_on_and_no_row_is_lost_or_twice() {
     let rows = export(&lab, &emulator, 1..=6);
     lab.create_sensor_table(ON_S3);
     let words = ["backfill", "iot.sensor", "--from", "s3://plant/export", "--json"];
-    for boundary in ["files-durable", "unit-ended", "stage-committed", "manifests-copied", "publish-committed"] {
+    for boundary in ["files-durable", "unit-ended", "stage-committed", "manifests-merged", "publish-committed"] {
         lab.start_failing(&words, &format!("kill:{boundary}:1")).wait();
     }
     let manifest = lab.timelake(&words).manifest();

@@ -1,0 +1,355 @@
+//! A table that holds many data files, and a job whose units have all been written.
+
+use crate::cpu_s;
+use async_trait::async_trait;
+use iceberg::spec::{DataContentType, DataFile, DataFileBuilder, DataFileFormat, Datum, Literal, Struct, TableMetadata};
+use iceberg::table::Table;
+use iceberg::{TableIdent, TableRequirement, TableUpdate};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use timelake_engine::ports::{CommitOutcome, TableCatalog};
+use timelake_engine::{Engine, identity, rounds, store, tables, tries};
+use timelake_local::{LocalObjects, SqliteCatalog, SqliteLedger, SystemClock};
+use timelake_model::inventory::TableState;
+use timelake_model::ledger::{GroupRecord, JobRecord, State};
+use timelake_model::plan::{PLAN_VERSION, PublishGroup, SeriesSlice};
+use timelake_model::receipt::{ManifestRef, SeriesRows, WrittenFile};
+use timelake_model::time::{MICROS_PER_DAY, Period};
+use timelake_model::{
+    AttemptId, BackfillRequest, Counts, Error, GroupName, Inventory, JobId, Result, TableContract, TimestampUs, UnitReceipt, Window,
+    WorkUnit, WritePlan,
+};
+use timelake_table::{Added, Append};
+
+const TABLE: &str = "iot.sensor";
+const FIRST_DAY: i64 = 18_000;
+const ROWS: u64 = 100_000;
+const BYTES: u64 = 4 << 20;
+/// Data files of a manifest of those who wrote to the table before.
+const FILES_PER_MANIFEST: u32 = 100;
+const COLUMNS: &str = "ts:timestamptz,device_id:string,value:double,quality:int";
+
+pub struct World {
+    pub engine: Engine,
+    pub catalog: Arc<Refusing>,
+    pub job: JobRecord,
+    pub stored: store::StoredPlan,
+    pub group: GroupRecord,
+    pub receipts: Vec<UnitReceipt>,
+    ident: TableIdent,
+}
+
+impl World {
+    pub async fn make(folder: &Path, files: u32, units: u32) -> Result<World> {
+        std::fs::create_dir_all(folder).map_err(|e| Error::internal(format!("{}: {e}", folder.display())))?;
+        let clock = Arc::new(SystemClock);
+        let ledger = Arc::new(SqliteLedger::open(&folder.join("ledger.db"), clock.clone())?);
+        let catalog = Arc::new(Refusing {
+            inner: SqliteCatalog::open(&folder.join("catalog.db"), &folder.join("warehouse"), true)?,
+            refuse: AtomicU32::new(0),
+            loaded: Mutex::default(),
+            tries: Mutex::default(),
+        });
+        let engine = Engine {
+            catalog: catalog.clone(),
+            jobs: ledger.clone(),
+            queue: ledger,
+            objects: Arc::new(LocalObjects::new(folder)),
+            sources: Default::default(),
+            clock: clock.clone(),
+            jobs_root: folder.join("jobs").display().to_string(),
+        };
+        let create = tables::CreateTable {
+            name: TABLE.into(),
+            columns: COLUMNS.into(),
+            time_column: "ts".into(),
+            series_key: vec!["device_id".into()],
+            partition: Some("day(ts),bucket(16,device_id)".into()),
+            ..Default::default()
+        };
+        tables::create_table(catalog.as_ref(), clock.as_ref(), &create).await?;
+        let ident = tables::parse_name(TABLE)?;
+        let per_day = files.div_ceil(units).max(1);
+
+        let table = catalog.load(&ident).await?;
+        let live = Writer { table: &table, name: "live", per_day };
+        let mut manifests = Vec::new();
+        for first in (0..files).step_by(FILES_PER_MANIFEST as usize) {
+            manifests.push(live.manifest(first, FILES_PER_MANIFEST.min(files - first)).await?.0);
+        }
+        append(&engine, &table, &manifests, "live").await?;
+
+        let table = catalog.load(&ident).await?;
+        let job = job(&table);
+        engine.jobs.put_job(&job).await?;
+        let inventory = inventory(&table)?;
+        let stored = store::store_plan(&engine, inventory, |i| plan(i, &job, units), &job.job, 1).await?;
+        rounds::open_generation(&engine, &job, &stored).await?;
+        let group = GroupName::all();
+        let group = engine.jobs.group(&job.job, 1, &group).await?.ok_or_else(|| Error::internal("the group was not opened"))?;
+
+        let ours = Writer { table: &table, name: "iot-sensor-1-g1", per_day };
+        let mut receipts = Vec::new();
+        for unit in 0..units {
+            let first = unit * per_day;
+            let (manifest, written) = ours.manifest(first, per_day.min(files.saturating_sub(first)).max(1)).await?;
+            receipts.push(receipt(&stored, unit, manifest, written));
+        }
+        // `main` moves while the job writes, outside of its window.
+        let moved = catalog.load(&ident).await?;
+        let later = Writer { table: &moved, name: "later", per_day: 1 };
+        append(&engine, &moved, &[later.manifest(units + 10, 1).await?.0], "later").await?;
+        Ok(World { engine, catalog, job, stored, group, receipts, ident })
+    }
+
+    pub async fn table(&self) -> Result<Table> {
+        self.catalog.load(&self.ident).await
+    }
+}
+
+/// A commit of somebody else's to `main`.
+async fn append(engine: &Engine, table: &Table, manifests: &[ManifestRef], name: &str) -> Result<()> {
+    let head = table.metadata().current_snapshot().ok_or_else(|| Error::internal("the table has no first snapshot"))?;
+    let id = tries::new_snapshot_id(engine.clock.as_ref(), table);
+    let sum = |of: fn(&ManifestRef) -> u64| manifests.iter().map(of).sum();
+    let append = Append {
+        snapshot_id: id,
+        manifests: manifests.iter().map(|m| timelake_table::manifest_file(m, id)).collect(),
+        added: Added { files: sum(|m| m.added_files.into()), rows: sum(|m| m.added_rows), bytes: sum(|m| m.added_bytes), partitions: 1 },
+        properties: &[],
+        now_ms: engine.clock.now().0 / 1000,
+        list_path: timelake_table::list_path(table.metadata().location(), id, name),
+    };
+    let snapshot = timelake_table::append_snapshot(table, head, append).await?;
+    let commit = timelake_table::stage(table, "main", head.snapshot_id(), snapshot);
+    match engine.catalog.commit(table, commit.requirements, commit.updates).await? {
+        CommitOutcome::Done(_) => Ok(()),
+        other => Err(Error::internal(format!("{other:?}"))),
+    }
+}
+
+fn job(table: &Table) -> JobRecord {
+    JobRecord {
+        job: JobId("iot-sensor-1".into()),
+        generation: 1,
+        table: TABLE.into(),
+        table_uuid: table.metadata().uuid().to_string(),
+        request_hash: "request".into(),
+        request: BackfillRequest { table: TABLE.into(), rows: Default::default(), run: Default::default() },
+        as_of: TimestampUs(0),
+        window: Window::ALL,
+        state: State::Planning,
+        error: None,
+        created: TimestampUs(0),
+        updated: TimestampUs(0),
+        version: 0,
+    }
+}
+
+fn inventory(table: &Table) -> Result<Inventory> {
+    let metadata = table.metadata();
+    let lacks = |what: &str| Error::internal(format!("the table has no {what}"));
+    Ok(Inventory {
+        table: TableState {
+            name: TABLE.into(),
+            uuid: metadata.uuid().to_string(),
+            location: metadata.location().to_string(),
+            format_version: 2,
+            snapshot_id: metadata.current_snapshot_id().ok_or_else(|| lacks("snapshot"))?,
+            schema_id: metadata.current_schema_id(),
+            spec_id: metadata.default_partition_spec_id(),
+            sort_order_id: 1,
+            columns: timelake_table::columns(metadata.current_schema())?,
+            contract: TableContract::from_properties(metadata.properties())?.ok_or_else(|| lacks("contract"))?,
+            partition: timelake_table::fields(metadata.default_partition_spec(), metadata.current_schema()),
+            target_file_bytes: 512 << 20,
+            layouts: vec![],
+            existing: vec![],
+        },
+        objects: vec![],
+        series_sample: vec![],
+        row_bytes: 1,
+        times: Window::ALL,
+        range: Window::ALL,
+        retention_start: None,
+        warnings: vec![],
+        clip_retention: false,
+        skipped_chunks: BTreeSet::new(),
+        landed: None,
+    })
+}
+
+fn day(unit: u32) -> Window {
+    let start = (FIRST_DAY + i64::from(unit)) * MICROS_PER_DAY;
+    Window::new(start, start + MICROS_PER_DAY)
+}
+
+/// A unit for each day.
+fn plan(inventory: &Inventory, job: &JobRecord, units: u32) -> Result<WritePlan> {
+    let window = Window::new(day(0).low(), day(units).low());
+    let unit = |unit: u32| WorkUnit {
+        index: unit,
+        window: day(unit),
+        series: SeriesSlice::ALL,
+        inputs: vec![],
+        owns: vec![],
+        estimated_rows: ROWS,
+        layout: None,
+    };
+    Ok(WritePlan {
+        version: PLAN_VERSION,
+        job: job.job.clone(),
+        generation: 1,
+        table_uuid: inventory.table.uuid.clone(),
+        inventory_hash: identity::json_hash(inventory)?,
+        base_snapshot: inventory.table.snapshot_id,
+        schema_id: inventory.table.schema_id,
+        spec_id: inventory.table.spec_id,
+        sort_order_id: 1,
+        target_file_bytes: 512 << 20,
+        period: Period::Day,
+        window,
+        groups: vec![PublishGroup { name: GroupName::all(), window, units: (0..units).map(unit).collect() }],
+        pruned: vec![],
+        read_amplification_permille: 1_000,
+        row_bytes: 1,
+        unit_rows_limit: ROWS,
+    })
+}
+
+fn receipt(stored: &store::StoredPlan, unit: u32, manifest: ManifestRef, files: Vec<WrittenFile>) -> UnitReceipt {
+    let rows: u64 = files.iter().map(|f| f.rows).sum();
+    let window = day(unit);
+    UnitReceipt {
+        unit,
+        round: 0,
+        attempt: AttemptId("000000000000".into()),
+        base_snapshot: stored.plan.base_snapshot,
+        counts: Counts { rows_read: rows, rows_written: rows, rows_added_files: rows, ..Default::default() },
+        files,
+        manifests: vec![manifest],
+        taken: vec![],
+        left: vec![],
+        errors: vec![],
+        bad_rows: 0,
+        warnings: vec![],
+        time: Some((TimestampUs(window.low()), TimestampUs(window.high() - 1))),
+        column_sums: BTreeMap::new(),
+        key_hash: 0,
+        chunk_rows: BTreeMap::new(),
+        series: SeriesRows::default(),
+    }
+}
+
+/// Writes manifests of data files that nobody reads.
+struct Writer<'a> {
+    table: &'a Table,
+    name: &'a str,
+    /// Files of a day.
+    per_day: u32,
+}
+
+impl Writer<'_> {
+    async fn manifest(&self, first: u32, count: u32) -> Result<(ManifestRef, Vec<WrittenFile>)> {
+        let metadata = self.table.metadata();
+        let files: Vec<DataFile> = (first..first + count).map(|i| self.file(i)).collect::<Result<_>>()?;
+        let table_spec = metadata.default_partition_spec_id();
+        let written = files.iter().map(|f| WrittenFile {
+            path: f.file_path().to_string(),
+            bytes: BYTES,
+            rows: ROWS,
+            spec_id: table_spec,
+            partition: vec![],
+            key_hash: 0,
+            column_sums: BTreeMap::new(),
+        });
+        let written = written.collect();
+        let path = format!("{}/metadata/{}-{first:06}.avro", metadata.location(), self.name);
+        let (schema, spec) = (metadata.current_schema().clone(), metadata.default_partition_spec());
+        Ok((timelake_table::write_manifest(self.table.file_io(), schema, spec, path, files).await?, written))
+    }
+
+    /// With the metrics that our files have: sizes, counts and bounds of four columns.
+    fn file(&self, i: u32) -> Result<DataFile> {
+        let day = (FIRST_DAY + i64::from(i / self.per_day)) as i32;
+        let bucket = (i % 16) as i32;
+        let of_all = |value: u64| (1..=4).map(|id| (id, value)).collect::<HashMap<i32, u64>>();
+        let start = i64::from(day) * MICROS_PER_DAY;
+        let bounds = |time: i64, device: &str, value: f64, quality: i32| {
+            let device = Datum::string(format!("plant{}/{device}", i % 7));
+            HashMap::from([(1, Datum::timestamptz_micros(time)), (2, device), (3, Datum::double(value)), (4, Datum::int(quality))])
+        };
+        let location = self.table.metadata().location();
+        DataFileBuilder::default()
+            .content(DataContentType::Data)
+            .file_path(format!("{location}/data/ts_day={day}/device_id_bucket={bucket}/{}-u{i:06}-r0-5f3c2a9d8e71-000.parquet", self.name))
+            .file_format(DataFileFormat::Parquet)
+            .partition(Struct::from_iter([Some(Literal::int(day)), Some(Literal::int(bucket))]))
+            .partition_spec_id(self.table.metadata().default_partition_spec_id())
+            .record_count(ROWS)
+            .file_size_in_bytes(BYTES + u64::from(i % 4099))
+            .column_sizes(of_all(BYTES / 5 + u64::from(i % 1009)))
+            .value_counts(of_all(ROWS))
+            .null_value_counts(of_all(0))
+            .nan_value_counts(HashMap::from([(3, 0)]))
+            .lower_bounds(bounds(start, "line1", -f64::from(i), 0))
+            .upper_bounds(bounds(start + MICROS_PER_DAY - 1, "line9", f64::from(i), 3))
+            .split_offsets(Some(vec![4]))
+            .sort_order_id(1)
+            .build()
+            .map_err(|e| Error::internal(e.to_string()))
+    }
+}
+
+/// The catalog, which can refuse commits, and notes the CPU time from each load to its commit.
+pub struct Refusing {
+    inner: SqliteCatalog,
+    refuse: AtomicU32,
+    loaded: Mutex<f64>,
+    tries: Mutex<Vec<f64>>,
+}
+
+impl Refusing {
+    /// From now on: so many commits are refused, tries are noted.
+    pub fn refuse(&self, count: u32) {
+        self.refuse.store(count, Ordering::SeqCst);
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    pub fn tries(&self) -> Vec<f64> {
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[async_trait]
+impl TableCatalog for Refusing {
+    async fn load(&self, table: &TableIdent) -> Result<Table> {
+        *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = cpu_s();
+        self.inner.load(table).await
+    }
+
+    async fn commit(&self, base: &Table, requirements: Vec<TableRequirement>, updates: Vec<TableUpdate>) -> Result<CommitOutcome> {
+        let refused = self.refuse.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        let outcome = match refused {
+            true => CommitOutcome::Conflict("refused by the bench".into()),
+            false => self.inner.commit(base, requirements, updates).await?,
+        };
+        let took = cpu_s() - *self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner).push(took);
+        Ok(outcome)
+    }
+
+    async fn create(&self, table: &TableIdent, metadata: TableMetadata) -> Result<Table> {
+        self.inner.create(table, metadata).await
+    }
+
+    fn default_location(&self, table: &TableIdent) -> String {
+        self.inner.default_location(table)
+    }
+
+    async fn list(&self) -> Result<Vec<TableIdent>> {
+        self.inner.list().await
+    }
+}
