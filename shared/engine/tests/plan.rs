@@ -50,7 +50,7 @@ fn table(time: &str, bucketed: bool) -> TableState {
         partition,
         target_file_bytes: 512 << 20,
         layouts: vec![],
-        existing: vec![],
+        existing: Default::default(),
     }
 }
 
@@ -139,6 +139,7 @@ fn inventory() -> impl Strategy<Value = Inventory> {
                 retention_start: retention.map(at),
                 warnings: vec![],
                 clip_retention: clip,
+                unused_columns: Default::default(),
                 landed: None,
             }
         },
@@ -269,6 +270,7 @@ fn unit_limits_are_partition_limits_unless_one_chunk_exceeds_memory() {
         warnings: vec![],
         clip_retention: false,
         skipped_chunks: Default::default(),
+        unused_columns: Default::default(),
         landed: None,
     };
     let limits = PlanLimits { memory_bytes: 64 << 20, threads: 1 };
@@ -317,6 +319,7 @@ fn buckets_of_a_run_say_nothing_about_the_buckets_of_a_layout() {
         warnings: vec![],
         clip_retention: false,
         skipped_chunks: Default::default(),
+        unused_columns: Default::default(),
         landed: None,
     };
     let limits = PlanLimits { memory_bytes: 64 << 20, threads: 1 };
