@@ -321,7 +321,7 @@ mod tests {
     }
 
     fn told(m: &RunManifest, sample: Option<u64>) -> DryRun {
-        let files = [ExistingFile { path: "x".into(), bytes: 9, rows: 31_200, spec_id: 0, time: None }];
+        let files = [ExistingFile { path: "x".into(), bytes: 9, rows: 31_200, spec_id: 0, time: None, sequence: 1, partition: 0 }];
         let mut report = facts_report(&Facts {
             manifest: m,
             error: None,

@@ -166,7 +166,7 @@ fn inventory(table: &Table) -> Result<Inventory> {
             partition: timelake_table::fields(metadata.default_partition_spec(), metadata.current_schema()),
             target_file_bytes: 512 << 20,
             layouts: vec![],
-            existing: vec![],
+            existing: Default::default(),
         },
         objects: vec![],
         series_sample: vec![],
@@ -177,6 +177,7 @@ fn inventory(table: &Table) -> Result<Inventory> {
         warnings: vec![],
         clip_retention: false,
         skipped_chunks: BTreeSet::new(),
+        unused_columns: Default::default(),
         landed: None,
     })
 }

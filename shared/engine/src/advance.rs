@@ -2,9 +2,10 @@
 //! process that runs a job, wherever its units are worked off.
 
 use crate::boundary::{Boundary, reached};
-use crate::publish::{self, Published};
+use crate::inventory::table_ident;
+use crate::publish::{self, Overlap, Published};
 use crate::rounds::{self, Again};
-use crate::store::StoredPlan;
+use crate::store::{RoundBase, StoredPlan};
 use crate::tries::{change_group, change_job, settle_job};
 use crate::{Engine, cancel, stage, validate};
 use std::future::Future;
@@ -129,6 +130,7 @@ impl Life<'_> {
         let units = rounds::latest_units(self.engine, group).await?;
         let failed: Vec<u32> = units.iter().filter(|u| u.state == UnitState::Failed).map(|u| u.unit).collect();
         if !failed.is_empty() {
+            let group = &change_group(self.engine, group, |g| std::mem::take(&mut g.rederived) > 0).await?;
             return rounds::next_round(self.engine, self.stored, group, failed, Again::Resumed).await;
         }
         change_group(self.engine, group, |g| {
@@ -163,6 +165,10 @@ impl Life<'_> {
             if matches!(error.kind, Kind::Invalid | Kind::Corrupt) {
                 return reject(error).await;
             }
+            if let Some(base) = publish::lost_base(engine, job, stored, group, &error).await? {
+                let all = units.iter().map(|u| u.unit).collect();
+                return self.derive_again(hands, group, all, base).await.map(Some);
+            }
             return self.hold(group, error).await.map(Some);
         }
         let receipts = receipts(units);
@@ -175,7 +181,11 @@ impl Life<'_> {
                 Ok(check) => hands.approved(vec![check]),
                 Err(finding) => return reject(finding).await,
             }
-            return publish::publish_nothing(engine, job, group).await.map(Some);
+            let table = engine.catalog.load(&table_ident(&job.table)?).await?;
+            return match publish::look_again(engine, job, stored, group, &receipts, &table, None).await? {
+                Overlap::Clear(_) => publish::publish_nothing(engine, job, group).await.map(Some),
+                Overlap::Again { units, base } => self.derive_again(hands, group, units, base).await.map(Some),
+            };
         }
         hands.stage(stage::stage(engine, job, stored, group, &receipts)).await.map(Some)
     }
@@ -202,11 +212,13 @@ impl Life<'_> {
         match hands.publish(publish::publish(engine, job, stored, group, &receipts)).await? {
             Published::Done(group) => Ok(Some(group)),
             Published::Cancelled(group) => cancel::stand_down(engine, job, &group, State::Cancelled, None).await.map(Some),
-            Published::Again { units, base } => {
-                hands.note(&format!("main got rows with keys of this job: {} of {} units look again", units.len(), receipts.len()));
-                rounds::next_round(engine, stored, group, units, Again::MainMoved(base)).await.map(Some)
-            }
+            Published::Again { units, base } => self.derive_again(hands, group, units, base).await.map(Some),
         }
+    }
+
+    async fn derive_again(&self, hands: &mut impl Hands, group: &GroupRecord, units: Vec<u32>, base: RoundBase) -> Result<GroupRecord> {
+        hands.note(&format!("rows with keys of this job came to main or left it: {} units look again", units.len()));
+        rounds::next_round(self.engine, self.stored, group, units, Again::MainMoved(base)).await
     }
 }
 

@@ -2,6 +2,7 @@
 //! about rows except the window that the options and the contract give.
 
 use crate::Engine;
+use crate::evolution;
 use crate::land;
 use crate::layouts;
 use crate::plan::{self, PlanLimits};
@@ -14,14 +15,13 @@ use iceberg::spec::FormatVersion;
 use iceberg::table::Table;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use timelake_model::inventory::{ExistingFile, SourceObject, TableState};
+use timelake_model::inventory::{LiveRows, SourceObject, TableState};
 use timelake_model::land::SeriesFold;
 use timelake_model::ledger::JobRecord;
 use timelake_model::request::{Ambiguous, Mode, OnSourceConflict, RowOptions};
 use timelake_model::time::{IsoDuration, MICROS_PER_DAY, Period, TimestampUs, Window};
 use timelake_model::{BackfillRequest, Column, ColumnType, Error, Inventory, Kind, LandPlan, LandReceipt, Reason, Result, TableContract};
 use timelake_source::{BoundObject, Inspection, SourceSpec, Sources};
-use timelake_table::{FileContent, LiveFile};
 
 /// Target file size when the table names none; Iceberg's default.
 const DEFAULT_TARGET_FILE_BYTES: u64 = 512 << 20;
@@ -168,19 +168,14 @@ fn table_state(open: &OpenTable, name: &str, as_of: TimestampUs) -> Result<Table
         partition: timelake_table::fields(metadata.default_partition_spec(), schema),
         target_file_bytes,
         layouts: layouts::resolve(&open.table, &open.contract, as_of, target_file_bytes)?,
-        existing: vec![],
+        existing: LiveRows::default(),
     })
 }
 
-/// Data files of a snapshot that may hold rows of the window. Delete files there are refused: their rows
-/// would have to be read as deleted.
-pub async fn existing_files(table: &Table, snapshot: i64, contract: &TableContract, window: &Window) -> Result<Vec<ExistingFile>> {
-    let time = time_field(table, contract)?;
-    let live = timelake_table::live_files(table, snapshot, time, window).await?;
-    if let Some(delete) = live.iter().find(|f| f.content != FileContent::Data) {
-        return Err(delete_files_refused(&table.identifier().to_string(), delete));
-    }
-    Ok(live.into_iter().map(|f| existing_file(&f)).collect())
+/// Data files of a snapshot that may hold rows of the window, and the deletes in force on them.
+pub async fn existing_rows(table: &Table, snapshot: i64, contract: &TableContract, window: &Window) -> Result<LiveRows> {
+    let live = timelake_table::live_files(table, snapshot, time_field(table, contract)?, window).await?;
+    timelake_table::live_rows(table, live)
 }
 
 /// What of the table the job's rows meet: files with rows that may have their keys, and chunks that are left out.
@@ -188,23 +183,25 @@ async fn meet(inventory: &mut Inventory, open: &OpenTable, rows: &RowOptions, wi
     if rows.mode == Mode::Append && !rows.only_missing {
         return Ok(());
     }
-    let files = existing_files(&open.table, inventory.table.snapshot_id, &open.contract, window).await?;
+    let existing = existing_rows(&open.table, inventory.table.snapshot_id, &open.contract, window).await?;
     if rows.only_missing {
-        inventory.skipped_chunks = chunks_with_rows(open, &files, window, inventory.table.period()).await?;
+        inventory.skipped_chunks = chunks_with_rows(open, &existing, window, inventory.table.period()).await?;
     }
     if rows.mode != Mode::Append {
-        inventory.table.existing = files;
+        inventory.table.existing = existing;
     }
     Ok(())
 }
 
-/// Chunks of the window that have a row. Files within one chunk say it by their bounds, the times of others are read.
-async fn chunks_with_rows(open: &OpenTable, files: &[ExistingFile], window: &Window, period: Period) -> Result<BTreeSet<i64>> {
+/// Chunks of the window that have a row. Files within one chunk say it by their bounds, the times of others and of those
+/// with deletes are read.
+async fn chunks_with_rows(open: &OpenTable, existing: &LiveRows, window: &Window, period: Period) -> Result<BTreeSet<i64>> {
+    let LiveRows { files, deletes } = existing;
     let mut chunks = BTreeSet::new();
     let mut unclear = Vec::new();
     for file in files.iter().filter(|f| f.rows > 0) {
         match file.time.map(|(low, high)| (period.ordinal(low.0), period.ordinal(high.0))) {
-            Some((first, last)) if first == last => {
+            Some((first, last)) if first == last && !deletes.iter().any(|d| timelake_table::applies(d, file)) => {
                 chunks.insert(first);
             }
             _ => unclear.push(file.clone()),
@@ -214,7 +211,7 @@ async fn chunks_with_rows(open: &OpenTable, files: &[ExistingFile], window: &Win
         return Ok(chunks);
     }
     let columns = [open.contract.time_column.clone()];
-    let mut batches = timelake_table::read_rows(&open.table, &unclear, &columns, window).await?;
+    let mut batches = timelake_table::read_rows(&open.table, &unclear, deletes, &columns, window).await?;
     while let Some(batch) = batches.next().await {
         let batch = batch?;
         let times = batch
@@ -224,25 +221,6 @@ async fn chunks_with_rows(open: &OpenTable, files: &[ExistingFile], window: &Win
         chunks.extend(times.iter().flatten().filter(|t| window.contains(*t)).map(|t| period.ordinal(t)));
     }
     Ok(chunks)
-}
-
-pub fn existing_file(f: &LiveFile) -> ExistingFile {
-    ExistingFile {
-        path: f.path.clone(),
-        bytes: f.bytes,
-        rows: f.rows,
-        spec_id: f.spec_id,
-        time: f.time.map(|(a, b)| (TimestampUs(a), TimestampUs(b))),
-    }
-}
-
-pub fn delete_files_refused(table: &str, file: &LiveFile) -> Error {
-    Error::conflict(
-        Reason::DeleteFilesInWindow,
-        format!("{table} has row-level deletes in the window ({}), which are not read yet", file.path),
-    )
-    .hint("rewrite the table's files with deletes applied (compaction), or load a range without them")
-    .at(|p| p.table = Some(table.into()))
 }
 
 pub fn time_field(table: &Table, contract: &TableContract) -> Result<i32> {
@@ -300,6 +278,7 @@ pub async fn take(
         retention_start,
         clip_retention: rows.clip_retention,
         skipped_chunks: BTreeSet::new(),
+        unused_columns: unused(&inspections, open)?,
         landed: None,
         warnings: inspections.iter().flat_map(|i| i.warnings.clone()).chain(open.notes.clone()).chain(effort.limits.warning()).fold(
             vec![],
@@ -323,11 +302,18 @@ pub async fn take(
     meet(&mut inventory, open, rows, &window).await?;
     refine(&mut inventory, &bound, job, effort)?;
     if land::is_cheaper(&plan::plan(&inventory, &job.job, job.generation, effort.limits)?) {
-        inventory.table.existing.clear();
+        inventory.table.existing = LiveRows::default();
         inventory.skipped_chunks.clear();
         return to_land(inventory, bound);
     }
     Ok(Taken::Direct { inventory: Box::new(inventory), bound })
+}
+
+/// Names of the source that no column of the table has.
+fn unused(inspections: &[Inspection], open: &OpenTable) -> Result<BTreeSet<String>> {
+    let columns = timelake_table::columns(open.table.metadata().current_schema())?;
+    let names = inspections.iter().flat_map(|i| i.bound.column_names());
+    Ok(names.filter(|name| !columns.iter().any(|c| c.name.eq_ignore_ascii_case(name))).collect())
 }
 
 /// Where the clock of each series goes back, if that is to be inferred.
@@ -355,7 +341,13 @@ pub async fn of_runs(
     receipts: &[LandReceipt],
     effort: &Effort<'_>,
 ) -> Result<(Inventory, Vec<BoundObject>)> {
-    let mut inventory = land::inventory(plan, receipts, table_state(open, &job.table, job.as_of)?)?;
+    let mut now = table_state(open, &job.table, job.as_of)?;
+    let before = &plan.inventory.table;
+    // Runs have the columns of when they were landed; one that was added since is NULL in them.
+    if evolution::columns_fit(&open.table, before.schema_id, &plan.inventory).is_ok() {
+        (now.schema_id, now.columns) = (before.schema_id, before.columns.clone());
+    }
+    let mut inventory = land::inventory(plan, receipts, now)?;
     let window = plan::window(&inventory);
     meet(&mut inventory, open, &job.request.rows, &window).await?;
     let bound = reopen_runs(&inventory, effort)?;

@@ -7,6 +7,7 @@ pub mod advance;
 pub mod boundary;
 pub mod cancel;
 pub mod dry_run;
+pub mod evolution;
 pub mod gc;
 pub mod hash;
 pub mod identity;

@@ -1,124 +1,171 @@
-//! Overlap, decided again: what happened on `main` since the units looked, and which units must look again.
+//! Overlap, decided again: what changed on `main` since the units looked, and which units must look again.
 //!
-//! Only what touches the window counts, and only overlapping ranges are read. Added data files are compared
-//! key by key with the rows staged in their time range. A rewrite that kept its rows (compaction) changes
-//! nothing. Anything else stops the job with the reason.
+//! Two states are compared, not the steps between them: the rows of the window that were live when the units looked, and
+//! those that are live now. So it does not matter what the commits are called, whether the snapshots between have
+//! expired, or whether `main` was set back. Only files that differ are read, and of them the keys. A rewrite that kept
+//! its rows (a compaction, also one that applied deletes) changes nothing.
+//!
+//! Must never happen: a key that is live twice after publishing, or a row that lost to one that is gone.
 
 use crate::hash::key_hash;
-use crate::inventory::{delete_files_refused, existing_file, time_field};
 use crate::store::StoredPlan;
 use crate::write::{KeyColumn, KeyLayout, Tuples};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::TimestampMicrosecondType;
 use futures::StreamExt;
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use iceberg::table::Table;
 use std::collections::BTreeSet;
-use timelake_model::inventory::{ExistingFile, TableState};
-use timelake_model::request::Mode;
+use timelake_model::inventory::{ExistingFile, LiveRows, TableState};
+use timelake_model::ledger::GroupRecord;
 use timelake_model::{Error, Reason, Result, TimestampUs, UnitReceipt, Window};
 
-/// Keys of arrived rows held in memory; with more, every touched unit is derived again.
+/// Keys held in memory; with more, every unit that may be concerned is derived again.
 const MAX_KEYS: usize = 4_000_000;
 
-/// What the check says.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Overlap {
-    /// Nothing that concerns the staged rows.
-    Clear,
-    /// Arrived rows have keys that these units staged.
-    Again(Vec<u32>),
-}
-
-/// Checks everything between two heads of `main`. Errors are reasons to hold.
-pub async fn check(table: &Table, stored: &StoredPlan, mode: Mode, receipts: &[UnitReceipt], from: i64, to: i64) -> Result<Overlap> {
-    // What is only appended meets no row, whatever others do to theirs.
-    if from == to || mode == Mode::Append {
-        return Ok(Overlap::Clear);
+/// The units whose rows may differ if they were derived from what is live now.
+pub async fn check(
+    table: &Table,
+    stored: &StoredPlan,
+    group: &GroupRecord,
+    receipts: &[UnitReceipt],
+    before: &LiveRows,
+    now: &LiveRows,
+) -> Result<Vec<u32>> {
+    let (gone, come) = (changed(before, now), changed(now, before));
+    // Units that an arrived key may hit, and units in which a row may have lost to one that is gone.
+    let staged: Vec<&UnitReceipt> = receipts.iter().filter(|r| !r.files.is_empty() && come.iter().any(|f| meet(f.time, r.time))).collect();
+    let losers = losers(stored, group, receipts, &gone);
+    if staged.is_empty() && losers.is_empty() {
+        return Ok(vec![]);
     }
-    let state = &stored.inventory.table;
-    let time = time_field(table, &state.contract)?;
-    let window = &stored.plan.window;
-    let Some(changes) = timelake_table::changes(table, from, to, time).await? else {
-        return Err(held(&state.name, "main was set back, or the snapshot that this job last looked at has expired".into()));
-    };
-    let mut arrived: Vec<ExistingFile> = Vec::new();
-    // Files removed whose rows have not come back yet: some writers compact in two snapshots.
-    let mut missing: Option<Missing> = None;
-    for change in &changes {
-        let touching =
-            |files: &[timelake_table::LiveFile]| files.iter().filter(|f| f.overlaps(window)).map(existing_file).collect::<Vec<_>>();
-        if let Some(delete) = change.delete_files.iter().chain(&change.removed_delete_files).find(|f| f.overlaps(window)) {
-            return Err(delete_files_refused(&state.name, delete));
-        }
-        let (added, removed) = (touching(&change.added), touching(&change.removed));
-        if removed.is_empty() && missing.is_none() {
-            arrived.extend(added);
-            continue;
-        }
-        // All files of the change, not only those that touch the window: rows move between files.
-        let all = |files: &[timelake_table::LiveFile]| files.iter().map(existing_file).collect::<Vec<_>>();
-        let after = timelake_table::content_hash(table, &all(&change.added)).await?;
-        if removed.is_empty() {
-            match &missing {
-                Some(m) if (m.rows, m.hash) == after => missing = None,
-                _ => arrived.extend(added),
+    let all = || losers.iter().map(|l| l.unit).chain(staged.iter().map(|r| r.unit)).collect::<BTreeSet<u32>>().into_iter().collect();
+    let Some(keys) = difference(table, stored, (&gone, before), (&come, now)).await? else { return Ok(all()) };
+    let mut again: BTreeSet<u32> = losers.iter().filter(|l| keys.gone_in(l.window)).map(|l| l.unit).collect();
+    if !keys.come.is_empty() {
+        for receipt in staged {
+            if !again.contains(&receipt.unit) && clashes(table, &stored.inventory.table, receipt, &keys.come).await? {
+                again.insert(receipt.unit);
             }
-            continue;
         }
-        let before = timelake_table::content_hash(table, &all(&change.removed)).await?;
-        if before == after {
-            continue;
+    }
+    Ok(again.into_iter().collect())
+}
+
+/// Files of one state that the other does not have, or has with other deletes or another sequence number.
+fn changed(of: &LiveRows, other: &LiveRows) -> Vec<ExistingFile> {
+    let files: HashMap<&str, &ExistingFile> = other.files.iter().map(|f| (f.path.as_str(), f)).collect();
+    let paths = |rows: &LiveRows| rows.deletes.iter().map(|d| d.path.clone()).collect::<HashSet<String>>();
+    let (mine, theirs) = (paths(of), paths(other));
+    let only_mine: Vec<_> = of.deletes.iter().filter(|d| !theirs.contains(&d.path)).collect();
+    let only_theirs: Vec<_> = other.deletes.iter().filter(|d| !mine.contains(&d.path)).collect();
+    let differs = |file: &&ExistingFile| match files.get(file.path.as_str()) {
+        None => true,
+        Some(same) => {
+            same.sequence != file.sequence
+                || only_mine.iter().any(|d| timelake_table::applies(d, file))
+                || only_theirs.iter().any(|d| timelake_table::applies(d, same))
         }
-        if missing.is_some() || after.0 > 0 {
-            return Err(held(
-                &state.name,
-                format!("snapshot {} removed or changed rows in the window ({} → {} rows)", change.snapshot_id, before.0, after.0),
-            ));
-        }
-        missing = Some(Missing { snapshot: change.snapshot_id, rows: before.0, hash: before.1 });
-    }
-    if let Some(Missing { snapshot, rows, .. }) = missing {
-        return Err(held(&state.name, format!("snapshot {snapshot} removed {rows} rows in the window")));
-    }
-    if arrived.is_empty() {
-        return Ok(Overlap::Clear);
-    }
-    let touched: Vec<&UnitReceipt> =
-        receipts.iter().filter(|r| !r.files.is_empty() && arrived.iter().any(|f| touches(f, r.time))).collect();
-    if touched.is_empty() {
-        return Ok(Overlap::Clear);
-    }
-    let Some(keys) = keys_of(table, state, &arrived, window).await? else {
-        return Ok(Overlap::Again(touched.iter().map(|r| r.unit).collect()));
     };
-    let mut again = BTreeSet::new();
-    for receipt in touched {
-        if clashes(table, state, receipt, &keys).await? {
-            again.insert(receipt.unit);
+    of.files.iter().filter(differs).cloned().collect()
+}
+
+/// A unit in which rows lost, and its part of the window.
+struct Loser {
+    unit: u32,
+    window: Window,
+}
+
+fn losers(stored: &StoredPlan, group: &GroupRecord, receipts: &[UnitReceipt], gone: &[ExistingFile]) -> Vec<Loser> {
+    let lost: HashSet<u32> = receipts.iter().filter(|r| r.counts.kept_existing > 0).map(|r| r.unit).collect();
+    let units = stored.plan.group(&group.group).into_iter().flat_map(|g| &g.units);
+    units
+        .filter(|u| lost.contains(&u.index) && gone.iter().any(|f| timelake_model::plan::touches(&u.window, f.time)))
+        .map(|u| Loser { unit: u.index, window: u.window })
+        .collect()
+}
+
+fn meet(a: Option<(TimestampUs, TimestampUs)>, b: Option<(TimestampUs, TimestampUs)>) -> bool {
+    a.zip(b).is_none_or(|(a, b)| a.0 <= b.1 && b.0 <= a.1)
+}
+
+/// Keys that are live in one state only.
+#[derive(Default)]
+struct Difference {
+    come: HashSet<u64>,
+    /// Times of keys that are gone, sorted.
+    gone: Vec<i64>,
+}
+
+impl Difference {
+    fn gone_in(&self, window: Window) -> bool {
+        let first = self.gone.partition_point(|t| *t < window.low());
+        self.gone.get(first).is_some_and(|t| *t < window.high())
+    }
+}
+
+/// Compares the keys of files by both states; `None` when they differ and are too many to hold, or cannot be read.
+async fn difference(
+    table: &Table,
+    stored: &StoredPlan,
+    (gone, before): (&[ExistingFile], &LiveRows),
+    (come, now): (&[ExistingFile], &LiveRows),
+) -> Result<Option<Difference>> {
+    let (state, window) = (&stored.inventory.table, &stored.plan.window);
+    // Sums of both sides: equal ones are the same keys, however many there are.
+    let mut balance = (0u64, 0u64);
+    let mut overflows = false;
+    // Keys that are live now, and whether they were before.
+    let mut keys: HashMap<u64, bool> = HashMap::new();
+    each_key(table, state, come, now, window, |_, hash| {
+        balance = (balance.0.wrapping_add(1), balance.1.wrapping_add(hash));
+        overflows |= keys.len() >= MAX_KEYS;
+        if !overflows {
+            keys.insert(hash, false);
         }
+    })
+    .await?;
+    let mut times = Vec::new();
+    let read = each_key(table, state, gone, before, window, |time, hash| {
+        balance = (balance.0.wrapping_sub(1), balance.1.wrapping_sub(hash));
+        match keys.get_mut(&hash) {
+            Some(was_there) => *was_there = true,
+            None if times.len() < MAX_KEYS => times.push(time),
+            None => overflows = true,
+        }
+    })
+    .await;
+    match read {
+        // Files of a state that is gone were cleaned up: which keys they had cannot be told any more.
+        Err(e) if e.reason == Reason::TableChanged => return Ok(None),
+        read => read?,
     }
-    Ok(if again.is_empty() { Overlap::Clear } else { Overlap::Again(again.into_iter().collect()) })
-}
-
-/// Rows that a snapshot removed and that a later one may bring back.
-struct Missing {
-    snapshot: i64,
-    rows: u64,
-    hash: u64,
-}
-
-fn touches(file: &ExistingFile, time: Option<(TimestampUs, TimestampUs)>) -> bool {
-    match (file.time, time) {
-        (Some(a), Some(b)) => a.0 <= b.1 && b.0 <= a.1,
-        _ => true,
+    if balance == (0, 0) {
+        return Ok(Some(Difference::default()));
     }
+    times.sort_unstable();
+    let come = keys.into_iter().filter(|(_, was_there)| !was_there).map(|(hash, _)| hash).collect();
+    Ok((!overflows).then_some(Difference { come, gone: times }))
 }
 
-fn held(table: &str, what: String) -> Error {
-    Error::conflict(Reason::TableChanged, format!("{table} changed under this job: {what}"))
-        .hint("look at what changed the table; then cancel the job and run its command again, which makes a new plan")
-        .at(|p| p.table = Some(table.into()))
+/// Calls with the time and the hash of the key of each live row of the files in the window.
+async fn each_key(
+    table: &Table,
+    state: &TableState,
+    files: &[ExistingFile],
+    rows: &LiveRows,
+    window: &Window,
+    mut key: impl FnMut(i64, u64),
+) -> Result<()> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    let mut reader = KeyReader::new(table, state)?;
+    let mut batches = timelake_table::read_rows(table, files, &rows.deletes, &reader.columns, window).await?;
+    while let Some(batch) = batches.next().await {
+        reader.hashes(&batch?)?.into_iter().for_each(|(time, hash)| key(time, hash));
+    }
+    Ok(())
 }
 
 /// Hashes of the keys of some batches' rows, as units hash theirs.
@@ -172,29 +219,20 @@ impl KeyReader {
     }
 }
 
-/// Key hashes of the arrived rows in the window; `None` when there are too many to hold.
-async fn keys_of(table: &Table, state: &TableState, files: &[ExistingFile], window: &Window) -> Result<Option<HashSet<u64>>> {
-    let mut reader = KeyReader::new(table, state)?;
-    let mut out = HashSet::new();
-    let mut rows = timelake_table::read_rows(table, files, &reader.columns, window).await?;
-    while let Some(batch) = rows.next().await {
-        out.extend(reader.hashes(&batch?)?.into_iter().map(|(_, hash)| hash));
-        if out.len() > MAX_KEYS {
-            return Ok(None);
-        }
-    }
-    Ok(Some(out))
-}
-
 /// Has the unit staged a row with one of these keys?
 async fn clashes(table: &Table, state: &TableState, receipt: &UnitReceipt, keys: &HashSet<u64>) -> Result<bool> {
-    let files: Vec<ExistingFile> = receipt
-        .files
-        .iter()
-        .map(|f| ExistingFile { path: f.path.clone(), bytes: f.bytes, rows: f.rows, spec_id: f.spec_id, time: receipt.time })
-        .collect();
+    let file = |f: &timelake_model::receipt::WrittenFile| ExistingFile {
+        path: f.path.clone(),
+        bytes: f.bytes,
+        rows: f.rows,
+        spec_id: f.spec_id,
+        time: receipt.time,
+        sequence: 0,
+        partition: 0,
+    };
+    let files: Vec<ExistingFile> = receipt.files.iter().map(file).collect();
     let mut reader = KeyReader::new(table, state)?;
-    let mut rows = timelake_table::read_rows(table, &files, &reader.columns, &Window::ALL).await?;
+    let mut rows = timelake_table::read_rows(table, &files, &[], &reader.columns, &Window::ALL).await?;
     while let Some(batch) = rows.next().await {
         if reader.hashes(&batch?)?.iter().any(|(_, hash)| keys.contains(hash)) {
             return Ok(true);

@@ -270,7 +270,7 @@ fn cut(inventory: &Inventory, sources: &[Source], window: &Window, layout: Optio
     let total = rows(low, high);
     // Few rows for many existing ones are work too. Each unit may have to decode the whole source: not for more than that is
     // worth before it is landed.
-    let existing: u64 = inventory.table.existing.iter().filter(|f| touches(window, f.time)).map(|f| f.rows).sum();
+    let existing: u64 = inventory.table.existing.files.iter().filter(|f| touches(window, f.time)).map(|f| f.rows).sum();
     let for_existing = (existing / EXISTING_ROWS_PER_ROW / MIN_ROWS_FOR_PARALLELISM).min(threads).min(LANDED_FROM_PERMILLE / 1000);
     let for_rows = (total / MIN_ROWS_FOR_PARALLELISM).min(threads.max(1) * UNITS_PER_THREAD);
     let wanted_units: u64 = for_rows.max(for_existing).max(1).max(total.div_ceil(limit));

@@ -6,13 +6,14 @@
 
 use crate::Engine;
 use crate::boundary::{Boundary, reached};
-use crate::inventory::{OpenTable, existing_files, table_ident};
+use crate::evolution::{same_table, still_fits};
+use crate::inventory::{existing_rows, table_ident};
 use crate::layouts;
-use crate::overlap::{self, Overlap};
+use crate::overlap;
 use crate::ports::CommitOutcome;
 use crate::rounds::table_replaced;
 use crate::stage::{added, branch_moved, list_path, summary};
-use crate::store::{RoundBase, StoredPlan};
+use crate::store::{RoundBase, StoredPlan, load_base};
 use crate::tries::{Tries, change_group};
 use crate::{tries, write};
 use iceberg::spec::ManifestFile;
@@ -20,6 +21,7 @@ use iceberg::table::Table;
 use timelake_model::ids::{branch_name, lock_property, published_tag};
 use timelake_model::ledger::{GroupRecord, JobRecord, State};
 use timelake_model::receipt::ManifestRef;
+use timelake_model::request::Mode;
 use timelake_model::time::IsoDuration;
 use timelake_model::{Error, Reason, Result, UnitReceipt};
 use timelake_table::{Append, Publish};
@@ -53,10 +55,12 @@ pub async fn publish(
     // The spec wants more than zero, and readers refuse the whole table otherwise.
     let undo_ms = IsoDuration::parse(&stored.inventory.table.contract.undo)?.upper_ms().max(1);
     let mut merged: Option<Vec<ManifestRef>> = None;
+    let mut looked: Option<RoundBase> = None;
     let mut tries = Tries::new(engine.clock.as_ref(), "publishing");
     let mut group = group.clone();
     loop {
         let table = engine.catalog.load(&ident).await?;
+        same_table(&table, &stored.plan)?;
         let metadata = table.metadata();
         let refs = timelake_table::refs(metadata)?;
         if let Some(done) = refs.get(&tag) {
@@ -73,23 +77,18 @@ pub async fn publish(
                 return Err(branch_moved(&branch, at, staged));
             }
         }
-        still_the_table(&table, stored, &job.table)?;
+        still_fits(&table, stored)?;
         if !layouts::used(stored).is_empty() {
             layouts::refuse_partitioned_deletes(&table).await.map_err(|e| {
                 e.hint("compact the table with its deletes applied and resume the job; or cancel it, take the layout off (timelake table contract TABLE --layout none) and run its command again")
             })?;
         }
-        let head = metadata.current_snapshot().ok_or_else(|| table_replaced(&job.table))?;
-        let checked = group.checked_snapshot.unwrap_or(stored.plan.base_snapshot);
-        match overlap::check(&table, stored, job.request.rows.mode, receipts, checked, head.snapshot_id()).await? {
-            Overlap::Clear => {}
-            Overlap::Again(units) => {
-                let open = OpenTable { contract: stored.inventory.table.contract.clone(), table: table.clone(), notes: vec![] };
-                let existing = existing_files(&open.table, head.snapshot_id(), &open.contract, &stored.plan.window).await?;
-                return Ok(Published::Again { units, base: RoundBase { snapshot: head.snapshot_id(), existing } });
-            }
+        let head = metadata.current_snapshot().ok_or_else(|| table_replaced(&job.table))?.clone();
+        match look_again(engine, job, stored, &group, receipts, &table, looked.take()).await? {
+            Overlap::Clear(base) => looked = base,
+            Overlap::Again { units, base } => return Ok(Published::Again { units, base }),
         }
-        if checked != head.snapshot_id() {
+        if group.checked_snapshot != Some(head.snapshot_id()) {
             group = change_group(engine, &group, |g| {
                 g.checked_snapshot = Some(head.snapshot_id());
                 true
@@ -116,7 +115,7 @@ pub async fn publish(
             now_ms: engine.clock.now().0.div_euclid(1000),
             list_path: list_path(metadata.location(), &group, id, engine.clock.random()),
         };
-        let snapshot = timelake_table::append_snapshot(&table, head, append).await?;
+        let snapshot = timelake_table::append_snapshot(&table, &head, append).await?;
         let commit = timelake_table::publish(
             &table,
             Publish {
@@ -153,24 +152,60 @@ pub async fn found_published(
     }
 }
 
-/// Rows were written for one schema and one partitioning.
-pub fn still_the_table(table: &Table, stored: &StoredPlan, name: &str) -> Result<()> {
-    let metadata = table.metadata();
-    if metadata.uuid().to_string() != stored.plan.table_uuid {
-        return Err(table_replaced(name));
+/// What became of the overlap since the units looked.
+pub enum Overlap {
+    /// Nothing that concerns their rows. What was seen of `main`, if it was looked at.
+    Clear(Option<RoundBase>),
+    /// These units must look at `main` as it is now.
+    Again { units: Vec<u32>, base: RoundBase },
+}
+
+/// Compares what is live at the head of `main` with what the units saw, or with what was `looked` at since.
+pub async fn look_again(
+    engine: &Engine,
+    job: &JobRecord,
+    stored: &StoredPlan,
+    group: &GroupRecord,
+    receipts: &[UnitReceipt],
+    table: &Table,
+    looked: Option<RoundBase>,
+) -> Result<Overlap> {
+    same_table(table, &stored.plan)?;
+    let head = table.metadata().current_snapshot_id().ok_or_else(|| table_replaced(&job.table))?;
+    let checked = group.checked_snapshot.unwrap_or(stored.plan.base_snapshot);
+    // What is only appended meets no row, whatever others do to theirs.
+    if head == checked || job.request.rows.mode == Mode::Append {
+        return Ok(Overlap::Clear(looked));
     }
-    let changed = if metadata.current_schema_id() != stored.plan.schema_id {
-        "its schema changed"
-    } else if metadata.default_partition_spec_id() != stored.plan.spec_id {
-        "its partitioning changed"
-    } else {
-        // Used ones only: a tool that cleans up may have removed the others.
-        let used = layouts::used(stored).into_iter();
-        return used.map(Some).try_for_each(|layout| layouts::spec_of(metadata, &stored.inventory.table, layout).map(|_| ()));
+    let before = match looked {
+        Some(looked) => looked,
+        None => load_base(engine, stored, &group.group, group.round).await?,
     };
-    Err(Error::conflict(Reason::TableChanged, format!("{name} changed under this job: {changed} since the plan was made"))
-        .hint("cancel the job and run its command again, which makes a new plan")
-        .at(|p| p.table = Some(name.into())))
+    let existing = existing_rows(table, head, &stored.inventory.table.contract, &stored.plan.window).await?;
+    let units = overlap::check(table, stored, group, receipts, &before.existing, &existing).await?;
+    let base = RoundBase { snapshot: head, existing };
+    Ok(if units.is_empty() { Overlap::Clear(Some(base)) } else { Overlap::Again { units, base } })
+}
+
+/// A base to go on from when units could not read the files of theirs: its snapshot expired before the branch held it.
+pub async fn lost_base(
+    engine: &Engine,
+    job: &JobRecord,
+    stored: &StoredPlan,
+    group: &GroupRecord,
+    error: &Error,
+) -> Result<Option<RoundBase>> {
+    if error.reason != Reason::TableChanged {
+        return Ok(None);
+    }
+    let table = engine.catalog.load(&table_ident(&job.table)?).await?;
+    still_fits(&table, stored)?;
+    let base = load_base(engine, stored, &group.group, group.round).await?;
+    let Some(head) = table.metadata().current_snapshot_id().filter(|_| table.metadata().snapshot_by_id(base.snapshot).is_none()) else {
+        return Ok(None);
+    };
+    let existing = existing_rows(&table, head, &stored.inventory.table.contract, &stored.plan.window).await?;
+    Ok(Some(RoundBase { snapshot: head, existing }))
 }
 
 /// A manifest path means one thing to readers' caches, so `main` gets manifests of its own: those of the units, which are in

@@ -109,8 +109,8 @@ async fn existing_files(engine: &Engine, job: &JobRecord, stored: &StoredPlan, g
     let mut files: BTreeMap<String, ExistingFile> = BTreeMap::new();
     for group in groups {
         // A damaged base must not hide the rest: the plan's is nearly as good for a report.
-        let base = load_base(engine, stored, &group.group, group.round).await.map(|base| base.existing);
-        let existing = base.unwrap_or_else(|_| stored.inventory.table.existing.clone());
+        let base = load_base(engine, stored, &group.group, group.round).await.map(|base| base.existing.files);
+        let existing = base.unwrap_or_else(|_| stored.inventory.table.existing.files.clone());
         files.extend(existing.into_iter().map(|file| (file.path.clone(), file)));
     }
     Some(files.into_values().collect())

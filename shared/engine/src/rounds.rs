@@ -185,7 +185,7 @@ pub async fn next_round(engine: &Engine, stored: &StoredPlan, group: &GroupRecor
     if moved && group.rederived >= MAX_REDERIVED {
         return Err(Error::conflict(
             Reason::RederivedTooOften,
-            format!("main got rows with keys of this job {MAX_REDERIVED} times while it was published"),
+            format!("rows with keys of this job came to main or left it {MAX_REDERIVED} times while it was published"),
         )
         .hint("pause the writer of this time range and resume the job")
         .at(|p| p.limit = Some(u64::from(MAX_REDERIVED))));

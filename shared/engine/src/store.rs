@@ -6,7 +6,7 @@ use crate::identity::json_hash;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use timelake_model::inventory::ExistingFile;
+use timelake_model::inventory::LiveRows;
 use timelake_model::ledger::{Phase, RoundKey};
 use timelake_model::timeline::{RunTimeline, Timeline};
 use timelake_model::{Error, GroupName, Inventory, JobId, Kind, LandPlan, Reason, Result, WritePlan};
@@ -15,7 +15,8 @@ use timelake_model::{Error, GroupName, Inventory, JobId, Kind, LandPlan, Reason,
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundBase {
     pub snapshot: i64,
-    pub existing: Vec<ExistingFile>,
+    #[serde(flatten)]
+    pub existing: LiveRows,
 }
 
 fn folder(engine: &Engine, job: &JobId, generation: u32) -> String {

@@ -6,6 +6,7 @@
 
 use crate::Engine;
 use crate::boundary::{Boundary, reached};
+use crate::evolution;
 use crate::inventory::table_ident;
 use crate::land::{self, Folds, LandTask};
 use crate::ports::{Claim, EndOutcome, MAX_DELIVERIES, UnitEnd};
@@ -290,7 +291,11 @@ impl Attempts for Writing<'_> {
         let group = crate::rounds::planned(self.stored, &key.group)?;
         let unit = group.units.iter().find(|u| u.index == unit).ok_or_else(|| Error::internal(format!("the plan has no unit {unit}")))?;
         let base = runtime.block_on(self.base(key))?;
-        let table = runtime.block_on(engine.catalog.load(&table_ident(&job.table)?))?;
+        let table = runtime.block_on(async {
+            let table = engine.catalog.load(&table_ident(&job.table)?).await?;
+            evolution::fits(&table, &self.stored.plan, &self.stored.inventory)?;
+            evolution::as_planned(&table, self.stored.plan.schema_id)
+        })?;
         let check_stop = || held.check();
         let first_round = key.round == 0;
         let advance = |rows: u64| {
@@ -337,7 +342,11 @@ impl Attempts for Landing<'_> {
 
     fn attempt(&self, key: &RoundKey, unit: u32, attempt: &AttemptId, held: &Held, runtime: &Handle) -> Result<Receipt> {
         let Workers { engine, job, progress, .. } = self.workers;
-        let table = runtime.block_on(engine.catalog.load(&table_ident(&job.table)?))?;
+        // What changed in the table meanwhile is judged when the source is landed.
+        let table = runtime.block_on(async {
+            let table = engine.catalog.load(&table_ident(&job.table)?).await?;
+            evolution::as_planned(&table, self.plan.inventory.table.schema_id)
+        })?;
         let check_stop = || held.check();
         let landed = |rows: u64, bytes: u64| {
             let rows_so_far = self.rows.fetch_add(rows, Ordering::Relaxed) + rows;

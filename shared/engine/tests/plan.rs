@@ -50,7 +50,7 @@ fn table(time: &str, bucketed: bool) -> TableState {
         partition,
         target_file_bytes: 512 << 20,
         layouts: vec![],
-        existing: vec![],
+        existing: Default::default(),
     }
 }
 
@@ -139,6 +139,7 @@ fn inventory() -> impl Strategy<Value = Inventory> {
                 retention_start: retention.map(at),
                 warnings: vec![],
                 clip_retention: clip,
+                unused_columns: Default::default(),
                 landed: None,
             }
         },
@@ -262,6 +263,7 @@ fn one_object(table: TableState, row_groups: Vec<RowGroupInfo>) -> Inventory {
         warnings: vec![],
         clip_retention: false,
         skipped_chunks: Default::default(),
+        unused_columns: Default::default(),
         landed: None,
     }
 }
@@ -278,11 +280,19 @@ fn many_existing_rows_are_work_for_several_units() {
         made.units().count()
     };
     assert_eq!(units(&inventory, 8), 1);
-    let file = |day| ExistingFile { path: format!("/{day}"), bytes: 1, rows: 200_000, spec_id: 0, time: time(day, day + 1) };
-    inventory.table.existing = (0..100).map(file).collect();
+    let file = |day| ExistingFile {
+        path: format!("/{day}"),
+        bytes: 1,
+        rows: 200_000,
+        spec_id: 0,
+        time: time(day, day + 1),
+        sequence: 1,
+        partition: 0,
+    };
+    inventory.table.existing.files = (0..100).map(file).collect();
     assert_eq!([1, 2, 8].map(|threads| units(&inventory, threads)), [1, 2, 4]);
     // Those of other times are not looked at.
-    inventory.table.existing.iter_mut().for_each(|f| f.time = time(200, 201));
+    inventory.table.existing.files.iter_mut().for_each(|f| f.time = time(200, 201));
     assert_eq!(units(&inventory, 8), 1);
 }
 

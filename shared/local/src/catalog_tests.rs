@@ -13,15 +13,13 @@ use timelake_engine::ports::Clock;
 use timelake_engine::tables::{
     ContractChange, CreateTable, TableInfo, create_table, list_tables, set_contract, show_table, start_main, with_hints,
 };
-use timelake_model::inventory::ExistingFile;
 use timelake_model::receipt::ManifestRef;
 use timelake_model::{Kind, TimestampUs, Window};
 use timelake_table::commits::{Commit, Publish, drop_branch, open_branches, publish, refs, stage};
 use timelake_table::manifest::{manifest_file, merge_manifests, read_data_files, write_manifest};
 use timelake_table::metrics::{MetricsModes, Written, data_file, writer_schema};
-use timelake_table::read::{content_hash, read_rows};
 use timelake_table::snapshot::{Added, Append, append_snapshot};
-use timelake_table::{FileContent, LiveFile, Partitioner, changes, read_keys};
+use timelake_table::{FileContent, Partitioner, live_files, live_rows, read_keys, read_rows};
 
 const DAY_US: i64 = 86_400_000_000;
 const MAY_1: i64 = 19_844 * DAY_US;
@@ -154,19 +152,6 @@ fn sorted(batches: &[RecordBatch]) -> Vec<(i64, String, f64)> {
     out.sort_by(|a, b| a.partial_cmp(b).unwrap());
     out
 }
-fn existing(files: &[LiveFile]) -> Vec<ExistingFile> {
-    files
-        .iter()
-        .map(|f| ExistingFile {
-            path: f.path.clone(),
-            bytes: f.bytes,
-            rows: f.rows,
-            spec_id: f.spec_id,
-            time: f.time.map(|(a, b)| (TimestampUs(a), TimestampUs(b))),
-        })
-        .collect()
-}
-
 #[tokio::test]
 async fn a_job_is_staged_and_published_onto_a_main_that_moved() {
     let (lake, info) = Lake::new().await;
@@ -210,10 +195,6 @@ async fn a_job_is_staged_and_published_onto_a_main_that_moved() {
     // main moves
     let moved = lake.live(&[(MAY_1 + 5, "c", 9.0)]).await;
     let main_at = moved.metadata().current_snapshot_id().unwrap();
-    let seen = changes::changes(&moved, base, main_at, TIME_FIELD).await.unwrap().unwrap();
-    assert_eq!((seen.len(), seen[0].added.len(), seen[0].added[0].time), (1, 1, Some((MAY_1 + 5, MAY_1 + 5))));
-    assert_eq!(changes::changes(&moved, second_id, main_at, TIME_FIELD).await.unwrap(), None, "not an ancestor");
-
     let published = merge_manifests(moved.file_io(), &[manifest], 1, path(3)).await.unwrap();
     let snapshot = lake.snapshot(&moved, main_at, &published).await;
     let snapshot_id = snapshot.snapshot_id();
@@ -256,12 +237,12 @@ async fn a_job_is_staged_and_published_onto_a_main_that_moved() {
 
     // what is live in a window
     let window = Window::new(MAY_1 + DAY_US, MAY_1 + DAY_US + 1);
-    let live = changes::live_files(&loaded, snapshot_id, TIME_FIELD, &window).await.unwrap();
-    assert_eq!((live.len(), live[0].rows, live[0].content), (1, 2, FileContent::Data));
-    let all = changes::live_files(&loaded, snapshot_id, TIME_FIELD, &Window::ALL).await.unwrap();
+    let live = live_files(&loaded, snapshot_id, TIME_FIELD, &window).await.unwrap();
+    assert_eq!((live.len(), live[0].rows, live[0].content.clone()), (1, 2, FileContent::Data));
+    let all = live_files(&loaded, snapshot_id, TIME_FIELD, &Window::ALL).await.unwrap();
     assert_eq!(all.len(), 3);
-    assert!(!changes::has_delete_files(&loaded, snapshot_id).await.unwrap());
-    let stream = read_rows(&loaded, &existing(&live), &["value".into(), "device_id".into()], &window).await.unwrap();
+    let stream =
+        read_rows(&loaded, &live_rows(&loaded, live).unwrap().files, &[], &["value".into(), "device_id".into()], &window).await.unwrap();
     let batches: Vec<RecordBatch> = stream.try_collect().await.unwrap();
     assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
     let names: Vec<String> = batches[0].schema().fields().iter().map(|f| f.name().clone()).collect();
@@ -292,27 +273,14 @@ async fn a_dropped_branch_takes_its_snapshots_with_it() {
 }
 
 #[tokio::test]
-async fn a_hash_does_not_depend_on_how_rows_are_split_but_on_every_value() {
+async fn a_file_that_went_away_is_a_conflict() {
     let (lake, _) = Lake::new().await;
-    let head = |t: &Table| t.metadata().current_snapshot_id().unwrap();
-    let t1 = lake.live(&[(MAY_1, "a", 1.0), (MAY_1 + 1, "b", f64::NAN)]).await;
-    let whole = changes::live_files(&t1, head(&t1), TIME_FIELD, &Window::ALL).await.unwrap();
-    lake.live(&[(MAY_1 + 1, "b", f64::NAN)]).await;
-    let t2 = lake.live(&[(MAY_1, "a", 1.0)]).await;
-    let t3 = lake.live(&[(MAY_1, "a", 1.5)]).await;
-    let all = changes::live_files(&t2, head(&t2), TIME_FIELD, &Window::ALL).await.unwrap();
-    let split: Vec<LiveFile> = all.into_iter().filter(|f| f.path != whole[0].path).collect();
-    assert_eq!(split.len(), 2);
-    let hash = content_hash(&t3, &existing(&whole)).await.unwrap();
-    assert_eq!(hash.0, 2);
-    assert_eq!(content_hash(&t3, &existing(&split)).await.unwrap(), hash);
-    let other = changes::changes(&t3, head(&t2), head(&t3), TIME_FIELD).await.unwrap().unwrap();
-    let changed = vec![split[0].clone(), other[0].added[0].clone()];
-    assert_ne!(content_hash(&t3, &existing(&changed)).await.unwrap().1, hash.1);
-
-    // a file that went away is a conflict
-    std::fs::remove_file(local_path(&whole[0].path)).unwrap();
-    let e = content_hash(&t3, &existing(&whole)).await.unwrap_err();
+    let table = lake.live(&[(MAY_1, "a", 1.0)]).await;
+    let head = table.metadata().current_snapshot_id().unwrap();
+    let live = live_rows(&table, live_files(&table, head, TIME_FIELD, &Window::ALL).await.unwrap()).unwrap();
+    std::fs::remove_file(local_path(&live.files[0].path)).unwrap();
+    let mut rows = read_rows(&table, &live.files, &live.deletes, &["value".into()], &Window::ALL).await.unwrap();
+    let e = rows.try_next().await.unwrap_err();
     assert_eq!((e.kind, e.reason), (Kind::Conflict, Reason::TableChanged), "{e}");
 }
 
@@ -348,8 +316,8 @@ async fn merged_manifests_hold_all_files_and_their_ranges() {
 async fn keys_read_by_themselves_where_a_file_has_them_in_the_tables_types() {
     let (lake, _) = Lake::new().await;
     let table = lake.live(&[(MAY_1, "a", 1.0), (MAY_1 + 1, "a", 1.0), (MAY_1 + 1, "b", 2.0)]).await;
-    let live = changes::live_files(&table, table.metadata().current_snapshot_id().unwrap(), TIME_FIELD, &Window::ALL).await.unwrap();
-    let file = &existing(&live)[0];
+    let live = live_files(&table, table.metadata().current_snapshot_id().unwrap(), TIME_FIELD, &Window::ALL).await.unwrap();
+    let file = &live_rows(&table, live).unwrap().files[0];
     let columns = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<Vec<_>>();
     // Not the order of the file.
     let keys = read_keys(&table, file, &columns(&["device_id", "ts"])).await.unwrap().unwrap();

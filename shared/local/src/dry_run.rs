@@ -273,8 +273,8 @@ impl Copy {
     async fn existing(&self, manifest: &RunManifest) -> Result<Option<Vec<ExistingFile>>> {
         let Some(base) = manifest.plan.base_snapshot else { return Ok(None) };
         let open = inventory::open_table(&self.lake.engine, &manifest.table).await?;
-        match inventory::existing_files(&open.table, base, &open.contract, &manifest.window).await {
-            Ok(files) => Ok(Some(files)),
+        match inventory::existing_rows(&open.table, base, &open.contract, &manifest.window).await {
+            Ok(existing) => Ok(Some(existing.files)),
             // Where it matters, the run has said so.
             Err(e) if e.reason == Reason::DeleteFilesInWindow => Ok(None),
             Err(e) => Err(e),

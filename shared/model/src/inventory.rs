@@ -93,6 +93,49 @@ pub struct ExistingFile {
     pub spec_id: i32,
     /// Bounds of the time column, inclusive; `None` = unknown, may overlap anything.
     pub time: Option<(TimestampUs, TimestampUs)>,
+    /// Data sequence number: equality deletes hide older rows only.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sequence: i64,
+    /// Its partition, as a number that is the same for the deletes stored beside it; 0 where there are none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub partition: u32,
+}
+
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
+}
+
+/// A file of row-level deletes in force, which hides rows of some of the data files stored beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeleteFile {
+    pub path: String,
+    pub bytes: u64,
+    pub rows: u64,
+    pub spec_id: i32,
+    pub sequence: i64,
+    /// `None`: it reaches all partitions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<u32>,
+    pub hides: Hides,
+}
+
+/// Which rows a delete file hides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hides {
+    /// Rows by their place in a data file: of this one, or of any.
+    Positions { of: Option<String> },
+    /// Rows that equal one of its rows in these columns (field ids); `time` bounds those where the time is among them.
+    Equal { columns: Vec<i32>, time: Option<(TimestampUs, TimestampUs)> },
+}
+
+/// Data files that may hold rows of a window, and the deletes in force on them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveRows {
+    #[serde(rename = "existing")]
+    pub files: Vec<ExistingFile>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deletes: Vec<DeleteFile>,
 }
 
 /// The table as the plan saw it.
@@ -114,7 +157,8 @@ pub struct TableState {
     /// How older rows are laid out, youngest first; before the first limit of these all rows are in the table's spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layouts: Vec<Layout>,
-    pub existing: Vec<ExistingFile>,
+    #[serde(flatten)]
+    pub existing: LiveRows,
 }
 
 impl TableState {
@@ -203,6 +247,9 @@ pub struct Inventory {
     /// Chunks (ordinals of the table's period) that the table has rows in, under `--only-missing`: left out.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub skipped_chunks: BTreeSet<i64>,
+    /// Columns of the source files that have no name of a column of the table.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unused_columns: BTreeSet<String>,
     /// Set when the objects are runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landed: Option<Landed>,

@@ -59,6 +59,10 @@ impl BoundObject {
     pub fn is_text(&self) -> bool {
         matches!(self.inner.content, Content::Text(_))
     }
+    /// Names of its columns.
+    pub fn column_names(&self) -> Vec<String> {
+        self.inner.column_names()
+    }
     /// A text file is one of unknown size.
     /// Of a text file the only one: all of it.
     pub fn all_row_groups(&self) -> Vec<u32> {

@@ -1,54 +1,83 @@
 //! Rows of existing data files, in the table's current columns.
 //!
 //! Columns are found by field id, so files written before a column was added, renamed or widened read as the table
-//! reads today. Delete files are not applied: callers refuse windows that have any. A column that exists only in the
-//! partition of a file, as in folders imported from Hive without rewriting, reads as null: see [`read_rows`].
+//! reads today. A column that exists only in the partition of a file, as in folders imported from Hive without
+//! rewriting, reads as null: see [`read_rows`].
 
+use crate::deletes::{EqualityDeletes, applies};
 use crate::errors::{from_arrow, from_iceberg, is_missing_file};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{DataType, Schema as ArrowSchema, TimestampMicrosecondType};
-use arrow::row::{RowConverter, SortField};
+use futures::StreamExt;
 use futures::stream::{BoxStream, TryStreamExt};
-use futures::{Stream, StreamExt};
 use iceberg::expr::Bind;
 use iceberg::expr::{BoundPredicate, Predicate, Reference};
-use iceberg::scan::FileScanTask;
-use iceberg::spec::{DEFAULT_SCHEMA_NAME_MAPPING, DataFileFormat, Datum, NameMapping, SchemaRef};
+use iceberg::metadata_columns::{RESERVED_COL_NAME_FILE, RESERVED_FIELD_ID_FILE};
+use iceberg::scan::{FileScanTask, FileScanTaskDeleteFile};
+use iceberg::spec::{DEFAULT_SCHEMA_NAME_MAPPING, DataContentType, DataFileFormat, Datum, NameMapping, SchemaRef};
 use iceberg::table::Table;
 use std::sync::Arc;
-use timelake_model::inventory::ExistingFile;
+use timelake_model::inventory::{DeleteFile, ExistingFile, Hides};
 use timelake_model::{Error, Reason, Result, TableContract, Window};
 
 const BATCH_ROWS: usize = 8192;
 
-/// Rows of the window in `files`: the named columns in the order given, in the table's current types. The order of
-/// files is kept, and the order of rows in a file. Values are taken from the files alone, never from partitions.
+/// Rows of the window in `files` that `deletes` leave: the named columns in the order given, in the table's current types.
+/// The order of files is kept, and the order of rows in a file. Values are taken from the files alone, never from partitions.
 pub async fn read_rows(
     table: &Table,
     files: &[ExistingFile],
+    deletes: &[DeleteFile],
     columns: &[String],
     window: &Window,
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-    let schema = table.current_schema_ref();
-    let mut names: Vec<String> = columns.to_vec();
-    let time = match *window {
-        Window { start: None, end: None } => None,
-        _ => Some(time_column(table)?),
+    let mut named = Named { names: columns.to_vec(), shown: columns.len(), time_at: None, window: *window };
+    if *window != Window::ALL {
+        named.time_at = Some(named.add(&time_column(table)?));
+    }
+    let equality = match deletes.iter().any(|d| matches!(d.hides, Hides::Equal { .. })) {
+        true => EqualityDeletes::load(table, files, deletes, &time_column(table)?, window).await?,
+        false => None,
     };
-    let time_at = time.as_ref().map(|time| match names.iter().position(|n| n == time) {
-        Some(at) => at,
-        None => {
-            names.push(time.clone());
-            names.len() - 1
-        }
+    equality.iter().flat_map(EqualityDeletes::columns).for_each(|name| {
+        named.add(name);
     });
-    let layout = Layout::new(&schema, &names, columns.len(), time_at, *window)?;
-    let predicate = match &time {
-        Some(time) => window_predicate(&schema, time, window)?,
+    stream(table, files, deletes, named, equality)
+}
+
+/// Columns to read: the first `shown` are given back. Rows are those of the window by the time at `time_at`.
+pub(crate) struct Named {
+    pub names: Vec<String>,
+    pub shown: usize,
+    pub time_at: Option<usize>,
+    pub window: Window,
+}
+
+impl Named {
+    fn add(&mut self, name: &str) -> usize {
+        self.names.iter().position(|n| n == name).unwrap_or_else(|| {
+            self.names.push(name.into());
+            self.names.len() - 1
+        })
+    }
+}
+
+/// Position deletes among `deletes` are applied by the reader, equality deletes as they were loaded.
+pub(crate) fn stream(
+    table: &Table,
+    files: &[ExistingFile],
+    deletes: &[DeleteFile],
+    named: Named,
+    equality: Option<EqualityDeletes>,
+) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    let schema = table.current_schema_ref();
+    let predicate = match named.time_at {
+        Some(at) => window_predicate(&schema, &named.names[at], &named.window)?,
         None => None,
     };
-    let tasks = tasks(table, &schema, files, &layout.field_ids, predicate)?;
+    let layout = Layout::new(&schema, named, equality)?;
+    let tasks = tasks(table, &schema, files, deletes, &layout.field_ids, predicate)?;
     let reader = table.reader_builder().with_data_file_concurrency_limit(1).with_batch_size(BATCH_ROWS).build();
     let shown = table.identifier().to_string();
     let stream = reader
@@ -95,6 +124,7 @@ fn tasks(
     table: &Table,
     schema: &SchemaRef,
     files: &[ExistingFile],
+    deletes: &[DeleteFile],
     field_ids: &[i32],
     predicate: Option<BoundPredicate>,
 ) -> Result<Vec<FileScanTask>> {
@@ -112,6 +142,15 @@ fn tasks(
                     .hint("rewrite the table's data files as Parquet")
                     .at(|p| p.file = Some(file.path.clone())));
             }
+            let positions = deletes.iter().filter(|d| matches!(d.hides, Hides::Positions { .. }) && applies(d, file));
+            let positions = positions.map(|d| {
+                FileScanTaskDeleteFile::builder()
+                    .with_file_path(d.path.clone())
+                    .with_file_size_in_bytes(d.bytes)
+                    .with_file_type(DataContentType::PositionDeletes)
+                    .with_partition_spec_id(d.spec_id)
+                    .build()
+            });
             Ok(FileScanTask::builder()
                 .with_file_size_in_bytes(file.bytes)
                 .with_start(0)
@@ -122,6 +161,7 @@ fn tasks(
                 .with_schema(schema.clone())
                 .with_project_field_ids(field_ids.to_vec())
                 .with_predicate(predicate.clone())
+                .with_deletes(positions.collect())
                 .with_name_mapping(mapping.clone())
                 .with_case_sensitive(true)
                 .build())
@@ -132,19 +172,16 @@ fn tasks(
 /// How a batch of the reader becomes ours.
 struct Layout {
     field_ids: Vec<i32>,
-    /// Columns to read; the first `shown` are given back.
-    names: Vec<String>,
+    named: Named,
     schema: Arc<ArrowSchema>,
-    shown: usize,
-    time_at: Option<usize>,
-    window: Window,
+    equality: Option<EqualityDeletes>,
 }
 
 impl Layout {
-    fn new(schema: &SchemaRef, names: &[String], shown: usize, time_at: Option<usize>, window: Window) -> Result<Layout> {
+    fn new(schema: &SchemaRef, named: Named, equality: Option<EqualityDeletes>) -> Result<Layout> {
         let all = iceberg::arrow::schema_to_arrow_schema(schema).map_err(|e| from_iceberg(e, "reading the table's schema"))?;
-        let (mut field_ids, mut fields) = (Vec::with_capacity(names.len()), Vec::with_capacity(names.len()));
-        for name in names {
+        let (mut field_ids, mut fields) = (Vec::with_capacity(named.names.len()), Vec::with_capacity(named.names.len()));
+        for name in &named.names {
             let id = schema.as_struct().field_by_name(name).map(|f| f.id);
             let field = all.fields().iter().find(|f| f.name() == name);
             let (Some(id), Some(field)) = (id, field) else {
@@ -154,35 +191,45 @@ impl Layout {
             field_ids.push(id);
             fields.push(field.clone());
         }
-        Ok(Layout { field_ids, names: names.to_vec(), schema: Arc::new(ArrowSchema::new(fields)), shown, time_at, window })
+        if equality.is_some() {
+            field_ids.push(RESERVED_FIELD_ID_FILE);
+        }
+        Ok(Layout { field_ids, named, schema: Arc::new(ArrowSchema::new(fields)), equality })
     }
 
-    fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let mut arrays = Vec::with_capacity(self.names.len());
-        for (name, field) in self.names.iter().zip(self.schema.fields()) {
-            let array = batch.column_by_name(name).ok_or_else(|| Error::internal(format!("the reader left out column {name}")))?;
-            arrays.push(in_type(array, field.data_type())?);
+    fn apply(&self, read: &RecordBatch) -> Result<RecordBatch> {
+        let Named { names, shown, time_at, .. } = &self.named;
+        let column = |name: &str| read.column_by_name(name).ok_or_else(|| Error::internal(format!("the reader left out column {name}")));
+        let mut arrays = Vec::with_capacity(names.len());
+        for (name, field) in names.iter().zip(self.schema.fields()) {
+            arrays.push(in_type(column(name)?, field.data_type())?);
         }
         let batch = RecordBatch::try_new(self.schema.clone(), arrays).map_err(|e| from_arrow(e, "reading existing rows"))?;
-        let batch = match self.time_at {
-            Some(at) => {
-                let inside = self.inside(batch.column(at))?;
-                arrow::compute::filter_record_batch(&batch, &inside).map_err(|e| from_arrow(e, "limiting rows to the window"))?
-            }
+        let inside = time_at.map(|at| self.inside(batch.column(at))).transpose()?;
+        let stay = match &self.equality {
+            Some(equality) => Some(equality.stay(column(RESERVED_COL_NAME_FILE)?, &batch)?),
+            None => None,
+        };
+        let keep = match (inside, stay) {
+            (Some(a), Some(b)) => Some(&a & &b),
+            (a, b) => a.or(b),
+        };
+        let batch = match keep {
+            Some(keep) => arrow::compute::filter_record_batch(&batch, &BooleanArray::new(keep, None))
+                .map_err(|e| from_arrow(e, "limiting rows to the window"))?,
             None => batch,
         };
-        if self.shown == self.names.len() {
+        if *shown == names.len() {
             return Ok(batch);
         }
-        batch.project(&(0..self.shown).collect::<Vec<_>>()).map_err(|e| from_arrow(e, "reading existing rows"))
+        batch.project(&(0..*shown).collect::<Vec<_>>()).map_err(|e| from_arrow(e, "reading existing rows"))
     }
 
-    fn inside(&self, time: &ArrayRef) -> Result<BooleanArray> {
+    fn inside(&self, time: &ArrayRef) -> Result<BooleanBuffer> {
         let times = time
             .as_primitive_opt::<TimestampMicrosecondType>()
             .ok_or_else(|| Error::internal(format!("the time column is read as {}", time.data_type())))?;
-        let keep = BooleanBuffer::collect_bool(times.len(), |i| times.is_valid(i) && self.window.contains(times.value(i)));
-        Ok(BooleanArray::new(keep, None))
+        Ok(BooleanBuffer::collect_bool(times.len(), |i| times.is_valid(i) && self.named.window.contains(times.value(i))))
     }
 }
 
@@ -192,37 +239,4 @@ fn in_type(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
         return Ok(array.clone());
     }
     arrow::compute::cast(array, wanted).map_err(|e| from_arrow(e, "reading existing rows"))
-}
-
-/// Rows in `files` and a hash over all their columns that does not depend on the order of rows or files: equal
-/// before and after a compaction, and after nothing else.
-pub async fn content_hash(table: &Table, files: &[ExistingFile]) -> Result<(u64, u64)> {
-    let schema = table.current_schema_ref();
-    let columns: Vec<String> = schema.as_struct().fields().iter().map(|f| f.name.clone()).collect();
-    let stream = read_rows(table, files, &columns, &Window::ALL).await?;
-    hash_of_batches(stream).await
-}
-
-async fn hash_of_batches(mut batches: impl Stream<Item = Result<RecordBatch>> + Unpin) -> Result<(u64, u64)> {
-    let mut converter: Option<RowConverter> = None;
-    let (mut rows, mut hash) = (0u64, 0u64);
-    while let Some(batch) = batches.try_next().await? {
-        let converter = match &mut converter {
-            Some(converter) => converter,
-            None => {
-                let fields: Vec<SortField> = batch.schema().fields().iter().map(|f| SortField::new(f.data_type().clone())).collect();
-                if !RowConverter::supports_fields(&fields) {
-                    return Err(Error::invalid(Reason::UnsupportedTable, "tables with map columns cannot be compared after a compaction")
-                        .hint("run the command again: it reads the table anew"));
-                }
-                converter.insert(RowConverter::new(fields).map_err(|e| from_arrow(e, "hashing rows"))?)
-            }
-        };
-        let encoded = converter.convert_columns(batch.columns()).map_err(|e| from_arrow(e, "hashing rows"))?;
-        for row in encoded.iter() {
-            hash = hash.wrapping_add(twox_hash::XxHash3_64::oneshot(row.as_ref()));
-        }
-        rows += batch.num_rows() as u64;
-    }
-    Ok((rows, hash))
 }

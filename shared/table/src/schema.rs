@@ -2,7 +2,9 @@
 
 use crate::errors::from_iceberg;
 use crate::values::{column_type, primitive_type};
-use iceberg::spec::{NestedField, NullOrder, Schema, SortDirection, SortField, SortOrder, Transform, Type};
+use iceberg::Runtime;
+use iceberg::spec::{NestedField, NullOrder, Schema, SortDirection, SortField, SortOrder, TableMetadata, Transform, Type};
+use iceberg::table::Table;
 use std::sync::Arc;
 use timelake_model::similar::{names_hint, nearest};
 use timelake_model::{Column, ColumnType, Error, Reason, Result, TableContract};
@@ -207,6 +209,23 @@ pub fn sort_order(schema: &Schema, contract: &TableContract) -> Result<SortOrder
 /// Does this order sort as [`sort_order`] does, whatever its id?
 pub fn sorts_by_contract(order: &SortOrder, schema: &Schema, contract: &TableContract) -> bool {
     sort_order(schema, contract).is_ok_and(|wanted| wanted.fields == order.fields)
+}
+
+/// The table seen with another of its schemas as the current one.
+pub fn with_current_schema(table: &Table, schema_id: i32) -> Result<Table> {
+    let failed = |e: String| Error::internal(format!("the table does not read with its schema {schema_id}: {e}"));
+    let mut json = serde_json::to_value(table.metadata()).map_err(|e| failed(e.to_string()))?;
+    json["current-schema-id"] = schema_id.into();
+    let metadata: TableMetadata = serde_json::from_value(json).map_err(|e| failed(e.to_string()))?;
+    let mut view = Table::builder()
+        .identifier(table.identifier().clone())
+        .metadata(metadata)
+        .file_io(table.file_io().clone())
+        .runtime(Runtime::try_current().map_err(|e| failed(e.to_string()))?);
+    if let Some(location) = table.metadata_location() {
+        view = view.metadata_location(location);
+    }
+    view.build().map_err(|e| failed(e.to_string()))
 }
 
 #[cfg(test)]

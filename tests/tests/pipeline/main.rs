@@ -5,6 +5,7 @@ mod adverse_clock;
 mod adverse_disk;
 mod boundaries;
 mod cases;
+mod changed_table;
 mod contract;
 mod dry_run;
 mod gc;

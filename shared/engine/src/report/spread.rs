@@ -91,6 +91,8 @@ mod tests {
             rows,
             spec_id: 0,
             time: Some((TimestampUs(low), TimestampUs(high))),
+            sequence: 0,
+            partition: 0,
         };
         let mut unknown = file(7, 0, 0);
         unknown.time = None;

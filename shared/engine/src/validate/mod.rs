@@ -6,9 +6,9 @@
 mod files;
 
 use crate::Engine;
+use crate::evolution::{as_planned, still_fits};
 use crate::inventory::table_ident;
 use crate::progress::{Progress, StopFlag};
-use crate::publish::still_the_table;
 use crate::stage::{added, branch_moved};
 use crate::store::StoredPlan;
 use crate::write::merge_errors;
@@ -159,7 +159,8 @@ pub async fn validate(
         Err(finding) => return Ok(Verdict::Rejected { findings: vec![finding] }),
     }
     let table = engine.catalog.load(&table_ident(&job.table)?).await?;
-    still_the_table(&table, stored, &job.table)?;
+    still_fits(&table, stored)?;
+    let table = as_planned(&table, stored.plan.schema_id)?;
     let ours = match staged_manifests(&table, job, group, receipts).await? {
         Ok((check, ours)) => {
             checks.push(check);

@@ -33,7 +33,7 @@ use futures::StreamExt;
 use iceberg::table::Table;
 use spread::Tally;
 use std::collections::{BTreeMap, BTreeSet};
-use timelake_model::inventory::{ExistingFile, TableState};
+use timelake_model::inventory::{ExistingFile, LiveRows, TableState};
 use timelake_model::plan::{WorkUnit, WritePlan, touches};
 use timelake_model::receipt::{SeriesRows, UnitReceipt};
 use timelake_model::request::{Ambiguous, Mode, OnSourceConflict, RowOptions};
@@ -51,10 +51,11 @@ pub struct UnitTask<'a> {
     pub unit: &'a WorkUnit,
     pub round: u32,
     pub attempt: &'a AttemptId,
+    /// The table as the plan knows it.
     pub table: &'a Table,
-    /// Snapshot whose rows win, and its files that may hold rows of the plan's window.
+    /// Snapshot whose rows win, and those of its files that may hold rows of the plan's window.
     pub base_snapshot: i64,
-    pub existing: &'a [ExistingFile],
+    pub existing: &'a LiveRows,
     pub runtime: &'a Handle,
     /// Shown each batch that is written, in file order.
     pub stored: &'a dyn Fn(&RecordBatch),
@@ -68,10 +69,6 @@ pub fn file_prefix(plan: &WritePlan, unit: u32, round: u32, attempt: &AttemptId)
 /// Runs the attempt on the calling thread (a blocking one: `runtime` serves its I/O).
 pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
     let metadata = task.table.metadata();
-    if metadata.current_schema_id() != task.plan.schema_id || metadata.default_partition_spec_id() != task.plan.spec_id {
-        return Err(Error::conflict(Reason::TableChanged, "the table's schema or partitioning changed since the plan was made")
-            .hint("cancel the job and run the command again: it makes a new plan"));
-    }
     let state = &task.reading.inventory.table;
     let spec = crate::layouts::spec_of(metadata, state, task.unit.layout)?;
     let plain_types = row_types(task.table, state)?;
@@ -180,7 +177,7 @@ fn order_rows(task: &UnitTask, rows: &mut rows::UnitRows, gathered: &mut gather:
         )?;
     }
 
-    let files: Vec<ExistingFile> = task.existing.iter().filter(|f| touches(&task.unit.window, f.time)).cloned().collect();
+    let files: Vec<ExistingFile> = task.existing.files.iter().filter(|f| touches(&task.unit.window, f.time)).cloned().collect();
     let stays = if files.is_empty() || sorted.rows.is_empty() {
         None
     } else {
@@ -258,13 +255,17 @@ fn meet_existing(
     let table = &task.reading.inventory.table;
     let (keys, columns) = (existing::key_columns(rows, table), existing::columns(rows, table));
     let mut existing = existing::Existing::new(rows, sorted, ranks);
+    // Rows that deletes hide count here as well: at worst a file is read for nothing.
+    let mut met = Vec::new();
     for file in files {
         (task.reading.check_stop)()?;
-        if !existing.may_meet(file) || !task.runtime.block_on(holds_a_key(task.table, file, &keys, &existing))? {
-            continue;
+        if existing.may_meet(file) && task.runtime.block_on(holds_a_key(task.table, file, &keys, &existing))? {
+            met.push(file.clone());
         }
-        let file = std::slice::from_ref(file);
-        let stream = task.runtime.block_on(timelake_table::read_rows(task.table, file, &columns, &task.unit.window))?;
+    }
+    if !met.is_empty() {
+        let deletes = &task.existing.deletes;
+        let stream = task.runtime.block_on(timelake_table::read_rows(task.table, &met, deletes, &columns, &task.unit.window))?;
         let mut stream = std::pin::pin!(stream);
         while let Some(batch) = task.runtime.block_on(stream.next()) {
             (task.reading.check_stop)()?;

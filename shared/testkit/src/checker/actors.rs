@@ -4,16 +4,16 @@
 //! validation reads no data files, for there are none.
 
 use super::desk::Desk;
-use super::scene::{Fails, Scene, TABLE, Writing, ident, job, now};
+use super::scene::{Fails, Scene, Writing, ident, job, now};
 use iceberg::spec::{MAIN_BRANCH, SnapshotReference, SnapshotRetention};
 use iceberg::{TableRequirement, TableUpdate};
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
 use timelake_engine::advance::{self, Hands};
+use timelake_engine::evolution;
 use timelake_engine::ports::CommitOutcome;
 use timelake_engine::progress::{Silent, StopFlag};
-use timelake_engine::publish;
 use timelake_engine::rounds;
 use timelake_engine::store::{self, StoredPlan};
 use timelake_engine::tries::new_snapshot_id;
@@ -250,7 +250,7 @@ impl Life<'_> {
             return Ok(vec![finding]);
         }
         let table = self.engine().catalog.load(&ident()).await?;
-        publish::still_the_table(&table, &self.stored, TABLE)?;
+        evolution::still_fits(&table, &self.stored)?;
         Ok(validate::staged_manifests(&table, &self.job, group, receipts).await?.err().into_iter().collect())
     }
 }

@@ -128,7 +128,7 @@ impl Scene {
                 partition: timelake_table::fields(metadata.default_partition_spec(), metadata.current_schema()),
                 target_file_bytes: 1 << 20,
                 layouts: vec![],
-                existing: vec![],
+                existing: Default::default(),
             },
             objects: vec![InventoryObject {
                 object: file,
@@ -146,6 +146,7 @@ impl Scene {
             warnings: vec![],
             clip_retention: false,
             skipped_chunks: BTreeSet::new(),
+            unused_columns: BTreeSet::new(),
             landed: None,
         }
     }

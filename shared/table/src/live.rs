@@ -1,4 +1,4 @@
-//! What is live in a window of a snapshot, and what changed from one snapshot to another.
+//! What is live in a window of a snapshot.
 //!
 //! Must never happen: a file that may hold rows of the window and is not in the answer. Where bounds or partition
 //! summaries are missing or not understood, the file counts as overlapping.
@@ -10,20 +10,27 @@ use crate::snapshot::manifests_of;
 use futures::StreamExt;
 use futures::stream::TryStreamExt;
 use iceberg::spec::{
-    DataContentType, DataFile, FieldSummary, Literal, Manifest, ManifestContentType, ManifestFile, ManifestStatus, Operation,
-    PrimitiveLiteral, SnapshotRef, Struct, TableMetadata, Transform,
+    DataContentType, DataFile, DataFileFormat, FieldSummary, Literal, Manifest, ManifestContentType, ManifestFile, PrimitiveLiteral,
+    SnapshotRef, Struct, TableMetadata, Transform,
 };
 use iceberg::table::Table;
 use timelake_model::{Error, Reason, Result, Window};
 
-/// Snapshots walked back at most; beyond that a plan is so old that it is made again.
-const MAX_SNAPSHOTS_BACK: usize = 100_000;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileContent {
     Data,
-    PositionDeletes,
-    EqualityDeletes,
+    /// Of one data file, or of any.
+    PositionDeletes {
+        of: Option<String>,
+    },
+    /// Of format version 3.
+    DeletionVector {
+        of: Option<String>,
+    },
+    /// By equality in these fields.
+    EqualityDeletes {
+        columns: Vec<i32>,
+    },
 }
 
 /// A file of a snapshot.
@@ -45,19 +52,6 @@ impl LiveFile {
     pub fn overlaps(&self, window: &Window) -> bool {
         self.time.is_none_or(|(low, high)| !window.is_empty() && low < window.high() && high >= window.low())
     }
-}
-
-/// What one snapshot did.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Change {
-    pub snapshot_id: i64,
-    pub operation: Operation,
-    pub added: Vec<LiveFile>,
-    pub removed: Vec<LiveFile>,
-    /// Delete files added.
-    pub delete_files: Vec<LiveFile>,
-    /// Delete files removed: rows they hid may be back unless their data files were rewritten.
-    pub removed_delete_files: Vec<LiveFile>,
 }
 
 /// Data and delete files of a snapshot that may hold (or hide) rows of the window, in manifest order.
@@ -83,62 +77,6 @@ pub async fn live_files(table: &Table, snapshot_id: i64, time_field_id: i32, win
         }
     }
     Ok(out)
-}
-
-/// What the snapshots after `from_snapshot` up to `to_snapshot` did, oldest first, by walking parents. `None` when
-/// `from_snapshot` is not an ancestor of `to_snapshot`: the ref was set back, or the chain has expired.
-pub async fn changes(table: &Table, from_snapshot: i64, to_snapshot: i64, time_field_id: i32) -> Result<Option<Vec<Change>>> {
-    let metadata = table.metadata();
-    let mut chain: Vec<&SnapshotRef> = Vec::new();
-    let mut at = to_snapshot;
-    while at != from_snapshot {
-        let Some(snapshot) = metadata.snapshot_by_id(at) else { return Ok(None) };
-        chain.push(snapshot);
-        let Some(parent) = snapshot.parent_snapshot_id() else { return Ok(None) };
-        if chain.len() > MAX_SNAPSHOTS_BACK {
-            return Ok(None);
-        }
-        at = parent;
-    }
-    let mut out = Vec::with_capacity(chain.len());
-    for snapshot in chain.into_iter().rev() {
-        out.push(change(table, snapshot, time_field_id).await?);
-    }
-    Ok(Some(out))
-}
-
-async fn change(table: &Table, snapshot: &SnapshotRef, time_field_id: i32) -> Result<Change> {
-    let id = snapshot.snapshot_id();
-    // A snapshot's own changes are in the manifests it added; all others it took over from its parent.
-    let manifests: Vec<ManifestFile> = manifests_of(table, snapshot)
-        .await?
-        .into_iter()
-        .filter(|m| m.added_snapshot_id == id && (m.has_added_files() || m.has_deleted_files()))
-        .collect();
-    let mut change = Change {
-        snapshot_id: id,
-        operation: snapshot.summary().operation.clone(),
-        added: Vec::new(),
-        removed: Vec::new(),
-        delete_files: Vec::new(),
-        removed_delete_files: Vec::new(),
-    };
-    for (manifest_file, manifest) in load(table, manifests).await? {
-        for entry in manifest.entries() {
-            if entry.snapshot_id() != Some(id) {
-                continue;
-            }
-            let file = live_file(table.metadata(), &manifest_file, entry.data_file(), entry.sequence_number(), time_field_id);
-            match (entry.status(), file.content) {
-                (ManifestStatus::Added, FileContent::Data) => change.added.push(file),
-                (ManifestStatus::Added, _) => change.delete_files.push(file),
-                (ManifestStatus::Deleted, FileContent::Data) => change.removed.push(file),
-                (ManifestStatus::Deleted, _) => change.removed_delete_files.push(file),
-                (ManifestStatus::Existing, _) => {}
-            }
-        }
-    }
-    Ok(change)
 }
 
 fn snapshot_of(table: &Table, snapshot_id: i64) -> Result<&SnapshotRef> {
@@ -168,15 +106,18 @@ fn live_file(
 ) -> LiveFile {
     let content = match file.content_type() {
         DataContentType::Data => FileContent::Data,
-        DataContentType::PositionDeletes => FileContent::PositionDeletes,
-        DataContentType::EqualityDeletes => FileContent::EqualityDeletes,
+        DataContentType::PositionDeletes if file.file_format() == DataFileFormat::Puffin => {
+            FileContent::DeletionVector { of: file.referenced_data_file() }
+        }
+        DataContentType::PositionDeletes => FileContent::PositionDeletes { of: file.referenced_data_file() },
+        DataContentType::EqualityDeletes => FileContent::EqualityDeletes { columns: file.equality_ids().unwrap_or_default() },
     };
     // A position delete names files, not times. An equality delete's times bound what it hides only when the time
     // is one of the columns it compares.
-    let bounds_count = match content {
+    let bounds_count = match &content {
         FileContent::Data => true,
-        FileContent::PositionDeletes => false,
-        FileContent::EqualityDeletes => file.equality_ids().is_some_and(|ids| ids.contains(&time_field_id)),
+        FileContent::PositionDeletes { .. } | FileContent::DeletionVector { .. } => false,
+        FileContent::EqualityDeletes { columns } => columns.contains(&time_field_id),
     };
     let bound = |bounds: &std::collections::HashMap<i32, iceberg::spec::Datum>| match bounds.get(&time_field_id)?.literal() {
         PrimitiveLiteral::Long(micros) => Some(*micros),
@@ -238,13 +179,6 @@ fn partition_overlaps(metadata: &TableMetadata, file: &LiveFile, time_field_id: 
             _ => true,
         }
     })
-}
-
-/// True when a manifest list names delete files that are still in force.
-pub async fn has_delete_files(table: &Table, snapshot_id: i64) -> Result<bool> {
-    let snapshot = snapshot_of(table, snapshot_id)?;
-    let manifests = manifests_of(table, snapshot).await?;
-    Ok(manifests.iter().any(|m| m.content == ManifestContentType::Deletes && (m.has_added_files() || m.has_existing_files())))
 }
 
 /// An equality delete of the current snapshot that belongs to a partition, by its path.
