@@ -13,6 +13,7 @@ use timelake_engine::ports::Clock;
 use timelake_engine::tables::{
     ContractChange, CreateTable, TableInfo, create_table, list_tables, set_contract, show_table, start_main, with_hints,
 };
+use timelake_model::inventory::ExistingFile;
 use timelake_model::receipt::ManifestRef;
 use timelake_model::{Kind, TimestampUs, Window};
 use timelake_table::commits::{Commit, Publish, drop_branch, open_branches, publish, refs, stage};
