@@ -130,7 +130,6 @@ impl Life<'_> {
         let units = rounds::latest_units(self.engine, group).await?;
         let failed: Vec<u32> = units.iter().filter(|u| u.state == UnitState::Failed).map(|u| u.unit).collect();
         if !failed.is_empty() {
-            let group = &change_group(self.engine, group, |g| std::mem::take(&mut g.rederived) > 0).await?;
             return rounds::next_round(self.engine, self.stored, group, failed, Again::Resumed).await;
         }
         change_group(self.engine, group, |g| {
@@ -217,7 +216,7 @@ impl Life<'_> {
     }
 
     async fn derive_again(&self, hands: &mut impl Hands, group: &GroupRecord, units: Vec<u32>, base: RoundBase) -> Result<GroupRecord> {
-        hands.note(&format!("rows with keys of this job came to main or left it: {} units look again", units.len()));
+        hands.note(&format!("rows with keys of this job came to main or left it; units to look again: {}", units.len()));
         rounds::next_round(self.engine, self.stored, group, units, Again::MainMoved(base)).await
     }
 }

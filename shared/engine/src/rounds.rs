@@ -215,7 +215,7 @@ pub async fn next_round(engine: &Engine, stored: &StoredPlan, group: &GroupRecor
             return false;
         }
         g.round = round;
-        g.rederived += u32::from(moved);
+        g.rederived = if moved { g.rederived + 1 } else { 0 };
         g.state = State::Writing;
         g.error = None;
         if moved {

@@ -20,7 +20,7 @@ use timelake_table::commits::{Commit, Publish, drop_branch, open_branches, publi
 use timelake_table::manifest::{manifest_file, merge_manifests, read_data_files, write_manifest};
 use timelake_table::metrics::{MetricsModes, Written, data_file, writer_schema};
 use timelake_table::snapshot::{Added, Append, append_snapshot};
-use timelake_table::{FileContent, Partitioner, live_files, live_rows, read_keys, read_rows};
+use timelake_table::{FileContent, LiveFile, Partitioner, live_files, live_rows, read_keys, read_rows};
 
 const DAY_US: i64 = 86_400_000_000;
 const MAY_1: i64 = 19_844 * DAY_US;
@@ -271,6 +271,23 @@ async fn a_dropped_branch_takes_its_snapshots_with_it() {
     assert_eq!(refs(table.metadata()).unwrap().into_keys().collect::<Vec<_>>(), ["main"]);
     assert!(!table.metadata().properties().contains_key("timelake.lock.j"));
     assert_eq!(open_branches(&table, &["b3".into()], 77, ("a".into(), "b".into())).unwrap_err().reason, Reason::TableChanged);
+}
+
+#[tokio::test]
+async fn deletion_vectors_are_refused_where_they_hide_something() {
+    let (lake, _) = Lake::new().await;
+    let table = lake.live(&[(MAY_1, "a", 1.0)]).await;
+    let head = table.metadata().current_snapshot_id().unwrap();
+    let live = live_files(&table, head, TIME_FIELD, &Window::ALL).await.unwrap();
+    let with_vector_of = |path: &str| {
+        let content = FileContent::DeletionVector { of: Some(path.into()) };
+        let vector = LiveFile { path: "v.puffin".into(), content, time: None, ..live[0].clone() };
+        live_rows(&table, vec![live[0].clone(), vector])
+    };
+    let e = with_vector_of(&live[0].path).unwrap_err();
+    assert_eq!((e.kind, e.reason), (Kind::Conflict, Reason::DeleteFilesInWindow), "{e}");
+    let rows = with_vector_of("another.parquet").unwrap();
+    assert_eq!((rows.files.len(), rows.deletes.len()), (1, 0));
 }
 
 #[tokio::test]

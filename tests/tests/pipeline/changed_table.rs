@@ -2,6 +2,7 @@
 //! is live at that moment. A plain model says what must be there; PyIceberg and DuckDB say what is. PyIceberg does not read
 //! equality deletes: where there are any, the second judge is a reading of the files with pyarrow that applies them.
 
+use crate::minutes::Minutes;
 use crate::sensors::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -148,6 +149,70 @@ fn deletes_that_were_there_before() {
         assert_eq!(manifest["kept_existing"], json!(48 - 6), "{manifest}");
         table.assert_merged(&manifest, partition);
     }
+}
+
+/// Deleted positions count from the start of a file, however many of its row groups are left out.
+#[test]
+fn deletes_in_files_of_many_row_groups() {
+    let mut table = Table::new("none", false);
+    table.lab.reader(json!({"command": "set_property", "properties": {"write.parquet.row-group-limit": "20"}}));
+    table.append(&valued(&readings(1..=3, &["d2"]), -1.0));
+    let rows = table.of("d2");
+    table.position_delete(&rows.iter().step_by(7).cloned().collect::<Vec<_>>());
+    let rows = table.of("d2");
+    table.position_delete(&rows[40..70]);
+    let (start, end) = ("2024-05-02T05:00:00", "2024-05-03T07:00:00");
+    let manifest = table.lab.backfill(&format!("--from in --start {start}Z --end {end}Z"));
+    let inside = |row: &&Value| (start..end).contains(&&row["ts"].as_str().unwrap()[..19]);
+    let free: Vec<Value> = history().iter().filter(inside).filter(|r| !table.live.contains_key(&key(r))).cloned().collect();
+    assert_eq!(manifest["rows_written"], json!(free.len()), "{manifest}");
+    assert!(free.len() > 20 && manifest["kept_existing"].as_u64() > Some(20), "{manifest}");
+    table.put(&free);
+    table.assert_live("row groups");
+}
+
+/// Of several units only those look again that may have lost to what is gone.
+#[test]
+fn units_that_are_not_concerned_are_left_alone() {
+    let lab = Lab::new();
+    lab.create_sensor_table("--partition day(ts)");
+    let source = Minutes { first_day: 1, days: 4, devices: 140 };
+    source.write(&lab, "in");
+    let winners = [1, 3].map(|day| reading(day, 0, "d000", -1.0));
+    lab.append(&winners);
+    let staged = lab.backfill("--from in --threads 1 --memory 40MB --stage-only");
+    assert!(staged["plan"]["units"].as_u64() > Some(2), "{staged}");
+    lab.reader(json!({"command": "delete", "filter": [{"column": "ts", "op": "lt", "value": "2024-05-02T00:00:00.000000Z"}]}));
+    let outcome = lab.job("publish", &job_of(&staged));
+    assert!(outcome.stderr.contains("units to look again: 1"), "{outcome}");
+    let manifest = outcome.manifest();
+    assert_eq!((&manifest["kept_existing"], &manifest["groups"][0]["rederived"]), (&json!(1), &json!(1)), "{manifest}");
+    for engine in ["pyiceberg", "duckdb"] {
+        let found = lab.reader(json!({"command": "summary", "engine": engine}));
+        assert_eq!((&found["rows"], &found["keys"]), (&json!(source.rows()), &json!(source.rows())), "{engine}: {found}");
+        // The winner of 3 May stands where the source says 21.
+        assert_eq!(found["value_sum"].as_f64(), Some(source.value_sum() - 21.0 - 1.0), "{engine}");
+    }
+}
+
+#[test]
+fn a_table_that_never_rests_holds_the_job_until_it_does() {
+    let mut table = Table::new("day(ts)", false);
+    let staged = table.lab.backfill("--from in --stage-only");
+    let job = job_of(&staged);
+    let publish = split_words(&format!("backfill publish {job} --json"));
+    let free = readings(1..=1, &["d1"]);
+    for (round, row) in free[..5].iter().enumerate() {
+        table.append(&valued(std::slice::from_ref(row), -2.0));
+        let killed = table.lab.start_failing(&publish, "kill:group-in-next-round:1").wait();
+        assert_eq!(killed.code, None, "round {round}: {killed}");
+    }
+    table.append(&valued(&free[5..6], -2.0));
+    let held = table.lab.timelake(&publish);
+    assert_eq!((held.code, &held.json()["error"]["reason"]), (Some(4), &json!("rederived_too_often")), "{held}");
+    table.assert_live("held");
+    let manifest = table.lab.job("resume", &job).manifest();
+    table.assert_merged(&manifest, "resumed");
 }
 
 #[test]
