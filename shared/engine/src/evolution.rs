@@ -1,15 +1,17 @@
 //! What may change in the table while a job is under way: the plan's columns, types and layout must still be the
 //! table's; what was added beside them does not matter.
 //!
-//! Must never happen: rows in columns or partitions that mean something else by now, a value of the source that is
-//! left out because its column came after the plan, or a load in a layout that the table was just taken out of.
+//! Must never happen: rows in columns or partitions that mean something else by now, keys compared that are no identity any
+//! more, a value of the source that is left out because its column came after the plan, or a load in a layout that the
+//! table was just taken out of.
 
 use crate::layouts;
 use crate::rounds::table_replaced;
 use crate::store::StoredPlan;
 use iceberg::spec::{NestedFieldRef, SchemaRef};
 use iceberg::table::Table;
-use timelake_model::{Error, Inventory, Reason, Result, WritePlan};
+use std::collections::BTreeSet;
+use timelake_model::{Error, Inventory, Reason, Result, TableContract, WritePlan};
 
 const NEW_PLAN: &str = "cancel the job and run its command again, which makes a new plan";
 
@@ -36,7 +38,18 @@ pub fn fits(table: &Table, plan: &WritePlan, inventory: &Inventory) -> Result<()
             "cancel the job and run its command again, which writes the new layout",
         ));
     }
+    contract_fits(table, inventory)?;
     columns_fit(table, plan.schema_id, inventory)
+}
+
+/// An error if by now other columns say what a row's time or its identity is.
+fn contract_fits(table: &Table, inventory: &Inventory) -> Result<()> {
+    let planned = &inventory.table.contract;
+    let key = |contract: &TableContract| contract.dedup_key.as_ref().map(|key| key.iter().cloned().collect::<BTreeSet<_>>());
+    match TableContract::from_properties(table.metadata().properties())? {
+        Some(now) if now.time_column == planned.time_column && key(&now) == key(planned) => Ok(()),
+        _ => Err(changed(&inventory.table.name, "its contract has another time column or dedup key", NEW_PLAN)),
+    }
 }
 
 /// An error unless rows of an older schema are right rows of the table now.

@@ -119,6 +119,7 @@ pub fn publish(table: &Table, publish: Publish<'_>) -> Result<Commit> {
     let requirements = vec![
         uuid_matches(table),
         TableRequirement::CurrentSchemaIdMatch { current_schema_id: metadata.current_schema_id() },
+        TableRequirement::DefaultSpecIdMatch { default_spec_id: metadata.default_partition_spec_id() },
         ref_at(MAIN_BRANCH, Some(publish.main_at)),
         ref_at(publish.branch, Some(publish.branch_at)),
         ref_at(publish.tag, None),

@@ -366,6 +366,11 @@ fn what_the_rows_do_not_fit_any_more_holds_the_job() {
         (evolve(json!({"add": [{"name": "Note", "type": "string"}]})), "column Note was added, which the source has"),
         (evolve(json!({"add": [{"name": "site", "type": "string", "required": true}]})), "required column site"),
         (json!({"command": "set_partition", "column": "ts", "transform": "month", "name": "ts_month"}), "partitioning changed"),
+        (
+            json!({"command": "set_property", "properties": {"timelake.dedup-key": "ts,device_id,quality"}}),
+            "another time column or dedup key",
+        ),
+        (json!({"command": "remove_property", "names": ["timelake.time-column"]}), "another time column or dedup key"),
     ];
     for (change, said) in changes {
         for step in ["units-stored", "group-staged"] {
