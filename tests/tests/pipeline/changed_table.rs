@@ -211,7 +211,8 @@ fn a_table_that_never_rests_holds_the_job_until_it_does() {
     let held = table.lab.timelake(&publish);
     assert_eq!((held.code, &held.json()["error"]["reason"]), (Some(4), &json!("rederived_too_often")), "{held}");
     table.assert_live("held");
-    let manifest = table.lab.job("resume", &job).manifest();
+    assert_eq!(table.lab.job("resume", &job).manifest()["state"], json!("STAGED"), "as far as was asked");
+    let manifest = table.lab.timelake(&publish).manifest();
     table.assert_merged(&manifest, "resumed");
 }
 
