@@ -122,7 +122,7 @@ fn history() -> Vec<Value> {
 
 const LOAD: &str = "backfill iot.sensor --from in --json";
 /// Where others come in between: the plan is made, a unit has read, all is staged, publishing has looked and not committed.
-const STEPS: [&str; 4] = ["branches-committed", "files-written", "group-staged", "manifests-copied"];
+const STEPS: [&str; 4] = ["branches-committed", "files-written", "group-staged", "manifests-merged"];
 
 /// Does it at each step of a job of its own.
 fn at_each_step(equality: bool, partition: &str, change: impl Fn(&mut Table)) {
@@ -401,7 +401,7 @@ fn what_the_rows_do_not_fit_any_more_holds_the_job() {
 
 #[test]
 fn a_table_that_was_dropped_or_replaced_gets_nothing() {
-    for step in ["attempt-begun", "group-staged", "manifests-copied"] {
+    for step in ["attempt-begun", "group-staged", "manifests-merged"] {
         for replaced in [false, true] {
             let table = Table::new("day(ts)", false);
             let job = table.lab.start_held(&split_words(LOAD), step);
