@@ -45,7 +45,7 @@ async fn main() -> ExitCode {
 
 async fn run(folder: &Path, files: u32, units: u32) -> Result<Value> {
     let world = World::make(folder, files, units).await?;
-    let before_peak = memory_bytes("VmRSS:");
+    let held_before = memory_bytes("VmRSS:");
     reset_peak();
 
     let staging = Cost::start();
@@ -74,7 +74,7 @@ async fn run(folder: &Path, files: u32, units: u32) -> Result<Value> {
         "try_cpu_s": most,
         "tries": tries.len(),
         "peak_bytes": peak,
-        "held_before_bytes": before_peak,
+        "held_before_bytes": held_before,
         "manifests": manifests(&world).await?,
     }))
 }

@@ -9,17 +9,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use timelake_engine::inventory::{self, OpenTable};
 use timelake_engine::ports::{CommitOutcome, TableCatalog};
 use timelake_engine::{Engine, identity, rounds, store, tables, tries};
 use timelake_local::{LocalObjects, SqliteCatalog, SqliteLedger, SystemClock};
-use timelake_model::inventory::TableState;
 use timelake_model::ledger::{GroupRecord, JobRecord, State};
 use timelake_model::plan::{PLAN_VERSION, PublishGroup, SeriesSlice};
 use timelake_model::receipt::{ManifestRef, SeriesRows, WrittenFile};
 use timelake_model::time::{MICROS_PER_DAY, Period};
 use timelake_model::{
-    AttemptId, BackfillRequest, Counts, Error, GroupName, Inventory, JobId, Result, TableContract, TimestampUs, UnitReceipt, Window,
-    WorkUnit, WritePlan,
+    AttemptId, BackfillRequest, Counts, Error, GroupName, Inventory, JobId, Result, TimestampUs, UnitReceipt, Window, WorkUnit, WritePlan,
 };
 use timelake_table::{Added, Append};
 
@@ -84,7 +83,7 @@ impl World {
         let table = catalog.load(&ident).await?;
         let job = job(&table);
         engine.jobs.put_job(&job).await?;
-        let inventory = inventory(&table)?;
+        let inventory = inventory(&inventory::open_table(&engine, TABLE).await?)?;
         let stored = store::store_plan(&engine, inventory, |i| plan(i, &job, units), &job.job, 1).await?;
         rounds::open_generation(&engine, &job, &stored).await?;
         let group = GroupName::all();
@@ -148,26 +147,9 @@ fn job(table: &Table) -> JobRecord {
     }
 }
 
-fn inventory(table: &Table) -> Result<Inventory> {
-    let metadata = table.metadata();
-    let lacks = |what: &str| Error::internal(format!("the table has no {what}"));
+fn inventory(open: &OpenTable) -> Result<Inventory> {
     Ok(Inventory {
-        table: TableState {
-            name: TABLE.into(),
-            uuid: metadata.uuid().to_string(),
-            location: metadata.location().to_string(),
-            format_version: 2,
-            snapshot_id: metadata.current_snapshot_id().ok_or_else(|| lacks("snapshot"))?,
-            schema_id: metadata.current_schema_id(),
-            spec_id: metadata.default_partition_spec_id(),
-            sort_order_id: 1,
-            columns: timelake_table::columns(metadata.current_schema())?,
-            contract: TableContract::from_properties(metadata.properties())?.ok_or_else(|| lacks("contract"))?,
-            partition: timelake_table::fields(metadata.default_partition_spec(), metadata.current_schema()),
-            target_file_bytes: 512 << 20,
-            layouts: vec![],
-            existing: Default::default(),
-        },
+        table: inventory::table_state(open, TABLE, TimestampUs(0))?,
         objects: vec![],
         series_sample: vec![],
         row_bytes: 1,

@@ -143,7 +143,7 @@ fn windows(rows: &RowOptions, contract: &TableContract, as_of: TimestampUs) -> R
 }
 
 /// The table's state at the head of `main`, without its files.
-fn table_state(open: &OpenTable, name: &str, as_of: TimestampUs) -> Result<TableState> {
+pub fn table_state(open: &OpenTable, name: &str, as_of: TimestampUs) -> Result<TableState> {
     let metadata = open.table.metadata();
     let schema = metadata.current_schema();
     let snapshot = metadata.current_snapshot().ok_or_else(|| Error::internal("the table has no snapshot to plan against"))?;

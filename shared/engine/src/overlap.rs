@@ -18,7 +18,8 @@ use iceberg::table::Table;
 use std::collections::BTreeSet;
 use timelake_model::inventory::{ExistingFile, LiveRows, TableState};
 use timelake_model::ledger::GroupRecord;
-use timelake_model::{Error, Reason, Result, TimestampUs, UnitReceipt, Window};
+use timelake_model::plan::{meet, touches};
+use timelake_model::{Error, Reason, Result, UnitReceipt, Window};
 
 /// Keys held in memory; with more, every unit that may be concerned is derived again.
 const MAX_KEYS: usize = 4_000_000;
@@ -80,13 +81,9 @@ fn losers(stored: &StoredPlan, group: &GroupRecord, receipts: &[UnitReceipt], go
     let lost: HashSet<u32> = receipts.iter().filter(|r| r.counts.kept_existing > 0).map(|r| r.unit).collect();
     let units = stored.plan.group(&group.group).into_iter().flat_map(|g| &g.units);
     units
-        .filter(|u| lost.contains(&u.index) && gone.iter().any(|f| timelake_model::plan::touches(&u.window, f.time)))
+        .filter(|u| lost.contains(&u.index) && gone.iter().any(|f| touches(&u.window, f.time)))
         .map(|u| Loser { unit: u.index, window: u.window })
         .collect()
-}
-
-fn meet(a: Option<(TimestampUs, TimestampUs)>, b: Option<(TimestampUs, TimestampUs)>) -> bool {
-    a.zip(b).is_none_or(|(a, b)| a.0 <= b.1 && b.0 <= a.1)
 }
 
 /// Keys that are live in one state only.

@@ -3,6 +3,7 @@
 //! came again, end at the same state.
 
 use crate::boundary::{Boundary, reached};
+use crate::evolution::same_table;
 use crate::inventory::table_ident;
 use crate::locks::{Lock, overlapping_lock};
 use crate::ports::CommitOutcome;
@@ -75,9 +76,7 @@ async fn open_branches(engine: &Engine, job: &JobRecord, stored: &StoredPlan, gr
     loop {
         let table = engine.catalog.load(&ident).await?;
         let metadata = table.metadata();
-        if metadata.uuid().to_string() != plan.table_uuid {
-            return Err(table_replaced(&job.table));
-        }
+        same_table(&table, plan)?;
         if let Some((other, lock)) = overlapping_lock(metadata.properties(), &own, &plan.window).filter(|_| !job.request.run.allow_overlap)
         {
             let theirs = engine.jobs.job(&JobId(other.clone())).await?;

@@ -6,9 +6,9 @@
 
 use crate::Engine;
 use crate::boundary::{Boundary, reached};
+use crate::evolution::same_table;
 use crate::inventory::table_ident;
 use crate::ports::CommitOutcome;
-use crate::rounds::table_replaced;
 use crate::store::StoredPlan;
 use crate::tries::{Tries, change_group, new_snapshot_id};
 use crate::write;
@@ -64,9 +64,7 @@ pub async fn stage(
     loop {
         let table = engine.catalog.load(&ident).await?;
         let metadata = table.metadata();
-        if metadata.uuid().to_string() != stored.plan.table_uuid {
-            return Err(table_replaced(&job.table));
-        }
+        same_table(&table, &stored.plan)?;
         let id = match group.next_snapshot {
             Some(id) => id,
             None => new_snapshot_id(engine.clock.as_ref(), &table),

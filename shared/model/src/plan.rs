@@ -129,6 +129,11 @@ impl WritePlan {
     }
 }
 
+/// Do two ranges, both ends included, have an instant in common? One that is not known may have.
+pub fn meet(a: Option<(TimestampUs, TimestampUs)>, b: Option<(TimestampUs, TimestampUs)>) -> bool {
+    a.zip(b).is_none_or(|(a, b)| a.0 <= b.1 && b.0 <= a.1)
+}
+
 /// Half-open range helper shared by plan and writers: does `[low, high]` (inclusive) touch the window?
 pub fn touches(window: &Window, time: Option<(TimestampUs, TimestampUs)>) -> bool {
     time.is_none_or(|(low, high)| low.0 < window.high() && high.0 >= window.low())

@@ -15,6 +15,7 @@ use iceberg::spec::{PartitionSpec, Struct};
 use iceberg::table::Table;
 use std::collections::HashMap;
 use timelake_model::inventory::{DeleteFile, ExistingFile, Hides, LiveRows};
+use timelake_model::plan::meet;
 use timelake_model::{Error, Reason, Result, TimestampUs, Window};
 use twox_hash::XxHash3_128;
 
@@ -32,10 +33,7 @@ pub fn applies(delete: &DeleteFile, file: &ExistingFile) -> bool {
             // A delete of the same commit may name its own data files.
             Hides::Positions { of } => delete.sequence >= file.sequence && of.as_ref().is_none_or(|path| *path == file.path),
             // An upsert writes deletes and new rows in one commit: its own rows stay.
-            Hides::Equal { time, .. } => {
-                let meet = |(a, b): ((TimestampUs, TimestampUs), (TimestampUs, TimestampUs))| a.0 <= b.1 && b.0 <= a.1;
-                delete.sequence > file.sequence && time.zip(file.time).is_none_or(meet)
-            }
+            Hides::Equal { time, .. } => delete.sequence > file.sequence && meet(*time, file.time),
         }
 }
 

@@ -211,7 +211,8 @@ pub fn sorts_by_contract(order: &SortOrder, schema: &Schema, contract: &TableCon
     sort_order(schema, contract).is_ok_and(|wanted| wanted.fields == order.fields)
 }
 
-/// The table seen with another of its schemas as the current one.
+/// The table seen with another of its schemas as the current one. Not by the crate's builder: it refuses a default sort order by
+/// a column that this schema does not have yet.
 pub fn with_current_schema(table: &Table, schema_id: i32) -> Result<Table> {
     let failed = |e: String| Error::internal(format!("the table does not read with its schema {schema_id}: {e}"));
     let mut json = serde_json::to_value(table.metadata()).map_err(|e| failed(e.to_string()))?;

@@ -71,10 +71,7 @@ impl<'a> Existing<'a> {
     /// Does one of these rows, given by [`key_columns`], have a key of the unit's?
     pub fn meets(&self, columns: &[ArrayRef]) -> Result<bool> {
         let mut met = false;
-        self.each_met(columns, |_, _, _| {
-            met = true;
-            Ok(())
-        })?;
+        self.each_met(columns, |_, _, _| met = true)?;
         Ok(met)
     }
 
@@ -95,14 +92,13 @@ impl<'a> Existing<'a> {
                 }
                 *fate = if same { Fate::Same } else { Fate::Different };
             }
-            Ok(())
         })?;
         self.fates = fates;
         Ok(())
     }
 
     /// Calls `met(their position, our row, their codes by key column)` for each of these rows whose key the unit has.
-    fn each_met(&self, columns: &[ArrayRef], mut met: impl FnMut(usize, u32, &[Vec<u32>]) -> Result<()>) -> Result<()> {
+    fn each_met(&self, columns: &[ArrayRef], mut met: impl FnMut(usize, u32, &[Vec<u32>])) -> Result<()> {
         let time = plain(&columns[0])?;
         let time = time
             .as_primitive_opt::<TimestampMicrosecondType>()
@@ -130,7 +126,7 @@ impl<'a> Existing<'a> {
                 if let Ok(found) = segment.binary_search_by_key(&times[i], |(t, _)| *t)
                     && time.is_valid(i)
                 {
-                    met(i, segment[found].1, &codes)?;
+                    met(i, segment[found].1, &codes);
                 }
             }
         }

@@ -11,9 +11,10 @@ use iceberg::spec::{DataContentType, DataFile, DataFileBuilder, DataFileFormat, 
 use iceberg::table::Table;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use timelake_engine::inventory::{self, OpenTable};
 use timelake_engine::work::{Attempts, Held};
 use timelake_engine::{Engine, store, tables};
-use timelake_model::inventory::{InventoryObject, RowGroupInfo, TableState};
+use timelake_model::inventory::{InventoryObject, RowGroupInfo};
 use timelake_model::ledger::{JobRecord, Phase, RoundKey, State};
 use timelake_model::plan::{PLAN_VERSION, PublishGroup, SeriesSlice, UnitInput};
 use timelake_model::receipt::{ManifestRef, RowGroupRows, SeriesRows, WrittenFile};
@@ -100,7 +101,8 @@ impl Scene {
 
     /// One source file with a row group per unit, and the table at the head of `main`.
     fn inventory(&self, table: &Table) -> Inventory {
-        let metadata = table.metadata();
+        let contract = TableContract::from_properties(table.metadata().properties()).ok().flatten().expect("the table has a contract");
+        let open = OpenTable { contract, table: table.clone(), notes: vec![] };
         let group = |unit: u32| {
             let start = day(unit).low();
             let time = Some((TimestampUs(start), TimestampUs(start + 1)));
@@ -114,22 +116,7 @@ impl Scene {
             hive: BTreeMap::new(),
         };
         Inventory {
-            table: TableState {
-                name: TABLE.into(),
-                uuid: metadata.uuid().to_string(),
-                location: metadata.location().to_string(),
-                format_version: 2,
-                snapshot_id: metadata.current_snapshot_id().expect("the table has a first snapshot"),
-                schema_id: metadata.current_schema_id(),
-                spec_id: metadata.default_partition_spec_id(),
-                sort_order_id: 0,
-                columns: timelake_table::columns(metadata.current_schema()).expect("columns are known"),
-                contract: TableContract::from_properties(metadata.properties()).ok().flatten().expect("the table has a contract"),
-                partition: timelake_table::fields(metadata.default_partition_spec(), metadata.current_schema()),
-                target_file_bytes: 1 << 20,
-                layouts: vec![],
-                existing: Default::default(),
-            },
+            table: inventory::table_state(&open, TABLE, START).expect("the table has a state"),
             objects: vec![InventoryObject {
                 object: file,
                 rows: ROWS * u64::from(self.units),
