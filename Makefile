@@ -18,7 +18,7 @@ export TIMELAKE_BIN    ?= $(BINARY)
 export TIMELAKE_PYTHON ?= $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help check build build-tests venv test demo bench bench-b bench-own bench-metadata bench-kernels bench-compare bench-smoke clean-demo
+.PHONY: help check build build-tests venv test sim demo bench bench-b bench-own bench-metadata bench-kernels bench-compare bench-smoke clean-demo
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,10 @@ test: venv build-tests ## all tests, tables judged by PyIceberg and DuckDB
 	  echo "cargo-nextest is not installed: running cargo test"; \
 	  cargo test --profile $(PROFILE) --workspace $(FAILPOINTS); \
 	fi
+
+sim: ## the simulator: SEEDS=5000 from FIRST=0 on; SEED=n plays one and tells it step by step
+	SEEDS=$(or $(SEEDS),5000) FIRST=$(or $(FIRST),0) SEED=$(SEED) cargo test --profile $(PROFILE) --workspace $(FAILPOINTS) --test simulator \
+	  -- --ignored --nocapture many_seeds
 
 demo: build venv ## a historian's CSV in local time into a live table, and queries (in demo-out/)
 	TIMELAKE_BIN="$(BINARY)" $(VENV)/bin/python demo/run.py

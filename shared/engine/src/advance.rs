@@ -3,15 +3,16 @@
 
 use crate::boundary::{Boundary, reached};
 use crate::inventory::table_ident;
+use crate::plan::{self, PlanLimits};
 use crate::publish::{self, Overlap, Published};
 use crate::rounds::{self, Again};
-use crate::store::{RoundBase, StoredPlan};
+use crate::store::{self, RoundBase, StoredPlan};
 use crate::tries::{change_group, change_job, settle_job};
 use crate::{Engine, cancel, stage, validate};
 use std::future::Future;
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitRecord, UnitState};
 use timelake_model::verdict::{Check, Verdict};
-use timelake_model::{Error, Kind, Result, UnitReceipt};
+use timelake_model::{Error, Inventory, Kind, Reason, Result, UnitReceipt};
 
 /// One life of a job, and how far it is to go.
 #[derive(Clone, Copy)]
@@ -219,6 +220,39 @@ impl Life<'_> {
         hands.note(&format!("rows with keys of this job came to main or left it; units to look again: {}", units.len()));
         rounds::next_round(self.engine, self.stored, group, units, Again::MainMoved(base)).await
     }
+}
+
+/// The plan of an inventory, stored unless one is stored already.
+pub async fn store_plan(engine: &Engine, job: &JobRecord, found: Inventory, limits: PlanLimits) -> Result<StoredPlan> {
+    let make = |inventory: &Inventory| {
+        let plan = plan::plan(inventory, &job.job, job.generation, limits)?;
+        plan::check(&plan, inventory)?;
+        Ok(plan)
+    };
+    store::store_plan(engine, found, make, &job.job, job.generation).await
+}
+
+/// A request that cannot be planned leaves no unfinished job behind.
+pub async fn give_up_planning(engine: &Engine, job: &JobRecord, error: &Error) -> Result<()> {
+    // A damaged job folder can still be restored.
+    if matches!(error.kind, Kind::Unavailable | Kind::Internal) || error.reason == Reason::LedgerDamaged {
+        return Ok(());
+    }
+    reject_unplanned(engine, job, error).await
+}
+
+/// The job ends before it has groups.
+pub async fn reject_unplanned(engine: &Engine, job: &JobRecord, error: &Error) -> Result<()> {
+    change_job(engine, &job.job, job.generation, |j| {
+        let changes = !j.state.is_final();
+        if changes {
+            j.state = State::Rejected;
+            j.error = Some(error.clone());
+        }
+        changes
+    })
+    .await
+    .map(|_| ())
 }
 
 fn receipts(units: Vec<UnitRecord>) -> Vec<UnitReceipt> {

@@ -18,6 +18,7 @@ pub mod locks;
 pub mod open;
 pub mod overlap;
 pub mod plan;
+pub mod planted;
 pub mod ports;
 pub mod progress;
 pub mod publish;

@@ -8,6 +8,7 @@
 //! Must never happen: a key that is live twice after publishing, or a row that lost to one that is gone.
 
 use crate::hash::key_hash;
+use crate::planted;
 use crate::store::StoredPlan;
 use crate::write::{KeyColumn, KeyLayout, Tuples};
 use arrow::array::{Array, AsArray, RecordBatch};
@@ -33,7 +34,7 @@ pub async fn check(
     before: &LiveRows,
     now: &LiveRows,
 ) -> Result<Vec<u32>> {
-    let (gone, come) = (changed(before, now), changed(now, before));
+    let (gone, come) = planted::seen(changed(before, now), changed(now, before));
     // Units that an arrived key may hit, and units in which a row may have lost to one that is gone.
     let staged: Vec<&UnitReceipt> = receipts.iter().filter(|r| !r.files.is_empty() && come.iter().any(|f| meet(f.time, r.time))).collect();
     let losers = losers(stored, group, receipts, &gone);

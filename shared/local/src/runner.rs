@@ -5,10 +5,10 @@ use crate::presence::Presence;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
-use timelake_engine::advance::{Hands, Life};
+use timelake_engine::advance::{self, Hands, Life};
 use timelake_engine::boundary::{Boundary, reached};
 use timelake_engine::inventory::{self, Effort, OpenTable, Taken};
-use timelake_engine::plan::{self, PlanLimits};
+use timelake_engine::plan::PlanLimits;
 use timelake_engine::progress::{Progress, Step, StopFlag};
 use timelake_engine::rounds;
 use timelake_engine::store::{self, StoredPlan};
@@ -21,7 +21,7 @@ use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitRecord, UnitStat
 use timelake_model::manifest::{RunManifest, StepTime};
 use timelake_model::request::RunOptions;
 use timelake_model::verdict::{Check, Verdict};
-use timelake_model::{Error, Kind, LandPlan, LandReceipt, Reason, Result, UnitReceipt};
+use timelake_model::{Error, LandPlan, LandReceipt, Reason, Result, UnitReceipt};
 use timelake_source::{BoundObject, SourceSpec};
 use tokio::runtime::Handle;
 
@@ -154,7 +154,7 @@ impl<'a> Runner<'a> {
                 return Ok(Planned::Rejected(Box::new(job)));
             }
             Err(e) => {
-                self.give_up_planning(&job, &e).await?;
+                advance::give_up_planning(engine, &job, &e).await?;
                 let now = engine.jobs.job(&job.job).await?;
                 if now.is_some_and(|now| now.state.is_final()) {
                     landing::remove_runs(engine, &job).await?;
@@ -197,22 +197,7 @@ impl<'a> Runner<'a> {
             }
         };
         let planned: Vec<SourceObject> = found.objects.iter().map(|o| o.object.clone()).collect();
-        let stored = self
-            .timed(Step::Plan, None, async {
-                store::store_plan(
-                    engine,
-                    found,
-                    |inventory| {
-                        let plan = plan::plan(inventory, &job.job, job.generation, limits)?;
-                        plan::check(&plan, inventory)?;
-                        Ok(plan)
-                    },
-                    &job.job,
-                    job.generation,
-                )
-                .await
-            })
-            .await?;
+        let stored = self.timed(Step::Plan, None, advance::store_plan(engine, job, found, limits)).await?;
         // The bound objects are those of this inventory only if nobody else stored one first.
         let same = stored.inventory.objects.iter().map(|o| &o.object).eq(planned.iter());
         source.bound = same.then_some(bound);
@@ -272,31 +257,8 @@ impl<'a> Runner<'a> {
         let Some(error) = validate::bad_rows(&job.request.rows, &land::errors(&receipts), bad_rows) else {
             return Ok(Some((plan, receipts)));
         };
-        self.reject(job, &error).await?;
+        advance::reject_unplanned(engine, job, &error).await?;
         Ok(None)
-    }
-
-    /// A request that cannot be planned leaves no unfinished job behind.
-    async fn give_up_planning(&self, job: &JobRecord, error: &Error) -> Result<()> {
-        // A damaged job folder can still be restored.
-        if matches!(error.kind, Kind::Unavailable | Kind::Internal) || error.reason == Reason::LedgerDamaged {
-            return Ok(());
-        }
-        self.reject(job, error).await
-    }
-
-    /// The job ends before it has groups.
-    async fn reject(&self, job: &JobRecord, error: &Error) -> Result<()> {
-        change_job(self.engine, &job.job, job.generation, |j| {
-            let changes = !j.state.is_final();
-            if changes {
-                j.state = State::Rejected;
-                j.error = Some(error.clone());
-            }
-            changes
-        })
-        .await
-        .map(|_| ())
     }
 }
 

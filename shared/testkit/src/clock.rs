@@ -35,18 +35,24 @@ impl ManualClock {
     }
 }
 
+/// What a state of random numbers grows by.
+pub(crate) const RANDOM_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The random number of a state. SplitMix64 (Steele, Lea, Flood 2014): the state is a counter, so threads never get the
+/// same number.
+pub(crate) fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
 impl Clock for ManualClock {
     fn now(&self) -> TimestampUs {
         TimestampUs(self.now_us.load(Ordering::SeqCst))
     }
 
-    /// SplitMix64 (Steele, Lea, Flood 2014): the state is a counter, so threads never get the same number.
     fn random(&self) -> u64 {
-        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut z = self.random_state.fetch_add(STEP, Ordering::SeqCst).wrapping_add(STEP);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        mix(self.random_state.fetch_add(RANDOM_STEP, Ordering::SeqCst).wrapping_add(RANDOM_STEP))
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'_, ()> {

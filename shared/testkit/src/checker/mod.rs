@@ -30,7 +30,7 @@ mod ports;
 mod scene;
 mod search;
 mod space;
-mod tell;
+pub(crate) mod tell;
 
 pub use actors::Role;
 pub use catalog::Swap;

@@ -49,7 +49,7 @@ tell! {
     UnitRecord: |v| format!("{}.{} {:?}", v.unit, v.key.round, v.state);
     EndOutcome: |v| format!("{v:?}");
     Claim: |v| format!("unit {} round {} of gen {}, message {} try {}", v.message.unit, v.message.key.round, v.message.key.generation, v.id, v.tries);
-    Loaded: |v| match &v.0 { Ok(table) => tell_table(table), Err(e) => e.to_string() };
+    Loaded: |v| match &v.0 { Ok(t) => table(t), Err(e) => e.to_string() };
     Committed: |v| match v {
         Committed::Done(_) => "done".into(),
         Committed::Conflict(why) => format!("conflict: {why}"),
@@ -96,7 +96,8 @@ pub fn short(id: i64) -> String {
     format!("{:04x}", id & 0xffff)
 }
 
-fn tell_table(table: &Table) -> String {
+/// Branches and tags.
+pub fn table(table: &Table) -> String {
     let refs = timelake_table::refs(table.metadata()).unwrap_or_default();
     let refs: Vec<String> = refs.iter().map(|(name, r)| format!("{name} at {}", short(r.snapshot_id))).collect();
     refs.join(", ")
