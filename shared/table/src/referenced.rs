@@ -11,7 +11,10 @@ use timelake_model::Result;
 pub async fn referenced(table: &Table, wanted: &HashSet<String>) -> Result<HashSet<String>> {
     let mut found = HashSet::new();
     let mut looked_at = HashSet::new();
-    for snapshot in table.metadata().snapshots() {
+    // The crate keeps them in no order; the same table is read in the same one.
+    let mut snapshots: Vec<_> = table.metadata().snapshots().collect();
+    snapshots.sort_by_key(|s| (s.sequence_number(), s.snapshot_id()));
+    for snapshot in snapshots {
         if wanted.contains(snapshot.manifest_list()) {
             found.insert(snapshot.manifest_list().to_string());
         }

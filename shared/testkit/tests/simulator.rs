@@ -92,7 +92,7 @@ fn a_staged_snapshot_that_is_left_is_found() {
 
 #[test]
 fn an_attempt_that_deletes_files_is_found() {
-    finds(Planted::AttemptDeletesFiles, &[4]);
+    finds(Planted::AttemptDeletesFiles, &[4, 12]);
 }
 
 fn number(name: &str) -> Option<u64> {

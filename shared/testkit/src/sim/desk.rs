@@ -2,6 +2,7 @@
 
 use super::Planted;
 use super::catalog::{self, Swapped};
+use super::dice::Dice;
 use super::invariants;
 use super::model::Intent;
 use super::world::{ActorId, State, World};
@@ -20,6 +21,24 @@ use timelake_model::{Error, Reason, Result, TimestampUs};
 
 /// How long an actor stands still when it is stalled: less than a lease, about one, longer than one.
 const STALLS_MS: [u64; 5] = [50, 500, 3_000, 29_000, 70_000];
+
+/// Calls that change what others see: they fail so many times more often than those that only look.
+const EFFECTS: [&str; 13] = [
+    "commit",
+    "put_job",
+    "update_job",
+    "put_group",
+    "update_group",
+    "put_plan",
+    "open_round",
+    "close_round",
+    "begin_attempt",
+    "end_unit",
+    "send",
+    "ack",
+    "put_if_absent",
+];
+const EFFECTS_FAIL_MORE: u64 = 8;
 
 /// Iceberg's reader wants a runtime at hand; nothing of it waits, so all worlds share one.
 pub fn runtime() -> &'static tokio::runtime::Runtime {
@@ -73,7 +92,7 @@ impl Desk {
             state.say(self.id, &told);
             state = self.world.sleep(state, self.id, stall).ok_or_else(ended)?;
         }
-        let fault = self.fault(&mut state);
+        let fault = self.fault(&mut state, name);
         let told = match (state.tells(), name) {
             (false, _) => String::new(),
             (true, "commit") => told(),
@@ -132,11 +151,11 @@ impl Desk {
         Some(Duration::from_millis(*state.dice.pick(&STALLS_MS)))
     }
 
-    fn fault(&self, state: &mut State) -> Option<Fault> {
+    fn fault(&self, state: &mut State, name: &str) -> Option<Fault> {
         if state.calm || state.profile.faults == 0 {
             return None;
         }
-        let often = state.profile.fault_in;
+        let often = state.profile.fault_in / if EFFECTS.contains(&name) { EFFECTS_FAIL_MORE } else { 1 };
         if !state.dice.once_in(often) {
             return None;
         }
@@ -155,6 +174,23 @@ impl Desk {
     pub fn pause(&self, duration: Duration) -> bool {
         let Some(state) = self.world.turn(self.id) else { return false };
         self.world.sleep(state, self.id, duration).is_some()
+    }
+
+    /// Waits until a job is staged, and a little longer: what comes between its look at `main` and its commit matters most.
+    pub fn wait_for_staged(&self, dice: &mut Dice) {
+        const LOOKS: u32 = 150;
+        const POLL: Duration = Duration::from_millis(100);
+        for _ in 0..LOOKS {
+            let (staged, (_, turn_us)) = {
+                let state = self.world.lock();
+                (state.ledger.groups.values().any(|g| g.staged_round.is_some() && !g.state.is_final()), state.profile.turn_us)
+            };
+            if staged {
+                self.pause(Duration::from_micros(dice.below(turn_us * 40)));
+                return;
+            }
+            self.pause(POLL);
+        }
     }
 
     /// Table files as this actor reads and writes them.

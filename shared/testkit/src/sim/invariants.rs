@@ -8,8 +8,9 @@ use super::storage::get;
 use super::world::{ActorId, State};
 use iceberg::spec::{FormatVersion, Manifest, ManifestList, SnapshotRef, TableMetadata};
 use std::collections::BTreeSet;
-use timelake_model::Counts;
 use timelake_model::ids::{LOCK_PREFIX, published_by, published_tag};
+use timelake_model::ledger::RoundKey;
+use timelake_model::{Counts, Receipt};
 
 /// The catalog swapped its pointer.
 pub fn swapped(state: &mut State, actor: ActorId, before: Option<&TableMetadata>, intent: Option<Intent>) {
@@ -100,6 +101,30 @@ pub fn named_by(state: &State, snapshot: &SnapshotRef) -> Result<(Vec<Live>, BTr
 pub fn removed(state: &mut State, path: &str) {
     if state.main_files.contains(path) {
         state.broken(4, format!("{path} is deleted, and main names it"));
+    }
+    let is_open = |key: &RoundKey| {
+        let group = state.ledger.group(&key.job, key.generation, &key.group);
+        group.is_some_and(|g| !g.state.is_final())
+    };
+    let mut units = state.ledger.units.values().map(|stored| &stored.unit);
+    let unit = units.find(|u| u.receipt.iter().flat_map(files_of).any(|file| file == path) && is_open(&u.key));
+    if let Some(unit) = unit {
+        let what = format!("{path} is deleted, and unit {} of {} that wrote it is to be published", unit.unit, unit.key.job);
+        state.broken(12, what);
+    }
+}
+
+fn files_of(receipt: &Receipt) -> Vec<&str> {
+    match receipt {
+        Receipt::Write(r) => r.files.iter().map(|f| f.path.as_str()).chain(r.manifests.iter().map(|m| m.path.as_str())).collect(),
+        Receipt::Land(r) => r.runs.iter().map(|run| run.file.uri.as_str()).collect(),
+    }
+}
+
+/// A unit is DONE with this receipt.
+pub fn unit_done(state: &mut State, receipt: &Receipt) {
+    if let Some(path) = files_of(receipt).into_iter().find(|path| !state.objects.contains_key(*path)) {
+        state.broken(12, format!("a unit is DONE with {path}, which does not exist"));
     }
 }
 

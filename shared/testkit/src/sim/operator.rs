@@ -106,10 +106,14 @@ impl Operator {
                 // Some come while the job runs, some long after it stands still.
                 let most_ms = *self.dice.pick(&[300, 3_000, 30_000]);
                 let after = self.later(most_ms);
+                let (mut dice, when_staged) = (self.dice.split(), self.dice.once_in(3));
                 let desk = self.desk.clone();
                 let id = self.desk.world.start(format!("{deed:?}-{number}").to_lowercase(), move |id| {
                     let desk = Desk { id, ..desk };
                     desk.pause(after);
+                    if when_staged {
+                        desk.wait_for_staged(&mut dice);
+                    }
                     Other { desk, deed, number }.act();
                 });
                 self.started.push(id);

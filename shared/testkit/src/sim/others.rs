@@ -155,7 +155,10 @@ impl Other {
         let id = snapshot.snapshot_id();
         let staged = (vec![at(&name, None)], vec![TableUpdate::AddSnapshot { snapshot }, branch(&name, id)]);
         let CommitOutcome::Done(table) = self.desk.commit(&table, staged.0, staged.1, None)? else { return Ok(()) };
-        self.desk.pause(std::time::Duration::from_millis(dice.below(400)));
+        match dice.once_in(2) {
+            true => self.desk.wait_for_staged(&mut dice),
+            false => drop(self.desk.pause(std::time::Duration::from_millis(dice.below(400)))),
+        }
         // Only forward: `main` is where the branch left it.
         let follow = (
             vec![at(MAIN_BRANCH, Some(from)), at(&name, Some(id))],

@@ -142,7 +142,13 @@ impl JobStore for Ports {
     }
     async fn end_unit(&self, key: &RoundKey, unit: u32, attempt: &AttemptId, end: &UnitEnd) -> Result<EndOutcome> {
         let told = || of(&key.job, (key.clone(), format!("unit {unit}"), attempt.clone(), end.clone()));
-        let outcome = self.ledger("end_unit", told, |s| s.ledger.end_unit(key, unit, attempt, end));
+        let outcome = self.ledger("end_unit", told, |s| {
+            let outcome = s.ledger.end_unit(key, unit, attempt, end);
+            if let (Ok(EndOutcome::Won), UnitEnd::Done(receipt)) = (&outcome, end) {
+                invariants::unit_done(s, receipt);
+            }
+            outcome
+        });
         if let (Err(_), UnitEnd::Done(receipt), Some(Planted::AttemptDeletesFiles)) = (&outcome, end, self.0.planted)
             && let Receipt::Write(receipt) = &**receipt
         {

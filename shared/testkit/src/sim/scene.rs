@@ -70,7 +70,7 @@ impl Profile {
         let often = |dice: &mut Dice, percent: u64, most: u64| if dice.below(100) < percent { 1 + dice.below(most) } else { 0 };
         let cast = Cast {
             appends: often(dice, 70, 3),
-            audits: often(dice, 25, 2),
+            audits: often(dice, 40, 2),
             upserts: often(dice, 25, 2),
             compactions: often(dice, 40, 2),
             removals: often(dice, 20, 1),
@@ -88,7 +88,7 @@ impl Profile {
             fault_in: *dice.pick(&[40, 150, 400]),
             stalls: dice.below(5),
             stall_in: *dice.pick(&[60, 150, 400]),
-            twice_in: *dice.pick(&[0, 0, 15]),
+            twice_in: *dice.pick(&[0, 5, 15]),
             swap: *dice.pick(&[Swap::Pointer, Swap::Requirements]),
             cast,
         }
