@@ -61,7 +61,8 @@ fn a_seed_is_the_same_each_time() {
 
 /// The fault breaks one of these invariants, in a seed that breaks nothing without it.
 fn finds(planted: Planted, invariants: &[u32]) {
-    assert!(timelake_engine::planted::POSSIBLE, "build with --features timelake-cli/failpoints");
+    let possible = timelake_engine::planted::POSSIBLE;
+    assert!(possible, "build with --features timelake-cli/failpoints");
     let found = search(0..SEEDS_FOR_A_FAULT, Some(planted)).unwrap_or_else(|| panic!("{planted:?} is not found"));
     let violation = found.violation.as_ref().expect("the same again");
     println!("{planted:?}: seed {}, {violation:?}", found.seed);

@@ -9,7 +9,7 @@ use super::world::{ActorId, State};
 use iceberg::spec::{FormatVersion, Manifest, ManifestList, SnapshotRef, TableMetadata};
 use std::collections::BTreeSet;
 use timelake_model::ids::{LOCK_PREFIX, published_by, published_tag};
-use timelake_model::ledger::RoundKey;
+use timelake_model::ledger::{RoundKey, UnitRecord};
 use timelake_model::{Counts, Receipt};
 
 /// The catalog swapped its pointer.
@@ -102,14 +102,16 @@ pub fn removed(state: &mut State, path: &str) {
     if state.main_files.contains(path) {
         state.broken(4, format!("{path} is deleted, and main names it"));
     }
-    let is_open = |key: &RoundKey| {
-        let group = state.ledger.group(&key.job, key.generation, &key.group);
-        group.is_some_and(|g| !g.state.is_final())
+    let units = || state.ledger.units.values().map(|stored| &stored.unit);
+    let counts = |unit: &UnitRecord| {
+        let RoundKey { job, generation, group, round, .. } = &unit.key;
+        let of_same = |key: &RoundKey| (&key.job, key.generation, &key.group) == (job, *generation, group);
+        let again = units().any(|u| u.unit == unit.unit && of_same(&u.key) && u.key.round > *round);
+        !again && state.ledger.group(job, *generation, group).is_some_and(|g| !g.state.is_final())
     };
-    let mut units = state.ledger.units.values().map(|stored| &stored.unit);
-    let unit = units.find(|u| u.receipt.iter().flat_map(files_of).any(|file| file == path) && is_open(&u.key));
+    let unit = units().find(|u| u.receipt.iter().flat_map(files_of).any(|file| file == path) && counts(u));
     if let Some(unit) = unit {
-        let what = format!("{path} is deleted, and unit {} of {} that wrote it is to be published", unit.unit, unit.key.job);
+        let what = format!("{path} is deleted, and unit {} of {}, which wrote it, is not published yet", unit.unit, unit.key.job);
         state.broken(12, what);
     }
 }

@@ -17,7 +17,7 @@
 //! | 9 | no process panics or reports an internal error |
 //! | 10 | a job that is over leaves no branch, lock or staged snapshot |
 //! | 11 | the ledger says PUBLISHED of what is on `main`, and of nothing else |
-//! | 12 | the files of a unit that is DONE exist until its group is over |
+//! | 12 | the files of a unit that is DONE exist until it is done again or its group is over |
 //!
 //! Left out: landing, layouts by age, other catalogs' ways to fail, a clock that is set back.
 //!

@@ -88,7 +88,7 @@ impl Operator {
         let requests: Vec<BackfillRequest> = self.with(|s| s.loads.iter().map(|l| l.request.clone()).collect());
         for (n, request) in requests.into_iter().enumerate() {
             let after = if n == 0 { Duration::ZERO } else { self.later(4_000) };
-            self.start(Order::Command { request, again: false }, after);
+            self.start(Order::Command { request: Box::new(request), again: false }, after);
         }
         let deeds = [
             (Deed::Append, cast.appends),
@@ -164,7 +164,7 @@ impl Operator {
             let request = self.dice.pick(&loads).request.clone();
             let jobs = self.jobs();
             let order = match (self.dice.below(7), jobs.is_empty()) {
-                (0 | 1, _) | (_, true) => Order::Command { request, again: self.dice.once_in(4) },
+                (0 | 1, _) | (_, true) => Order::Command { request: Box::new(request), again: self.dice.once_in(4) },
                 (2 | 3, _) => Order::Resume { job: self.dice.pick(&jobs).job.clone() },
                 (4 | 5, _) => Order::Cancel { job: self.dice.pick(&jobs).job.clone() },
                 _ => {
@@ -188,14 +188,14 @@ impl Operator {
         for turn in 0..LAST_ORDERS {
             let known = self.jobs().into_iter().find(|j| j.request.rows.from == request.rows.from);
             let order = match known {
-                None => Order::Command { request: request.clone(), again: false },
+                None => Order::Command { request: Box::new(request.clone()), again: false },
                 // One that was given up is planned anew, once.
                 Some(job) if job.state.is_final() && !job.state.is_published() && turn == 0 => {
-                    Order::Command { request: request.clone(), again: false }
+                    Order::Command { request: Box::new(request.clone()), again: false }
                 }
                 Some(job) if job.state.is_final() => return,
                 Some(job) if turn > 2 || (job.state == Stands::Hold && turn > 1) => Order::Cancel { job: job.job },
-                Some(_) if turn == 0 => Order::Command { request: request.clone(), again: false },
+                Some(_) if turn == 0 => Order::Command { request: Box::new(request.clone()), again: false },
                 Some(job) => Order::Resume { job: job.job },
             };
             let id = self.start(order, Duration::ZERO);

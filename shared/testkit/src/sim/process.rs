@@ -35,7 +35,7 @@ const LIMITS: PlanLimits = PlanLimits { memory_bytes: 0, threads: 1 };
 pub enum Order {
     /// The command: the job of a request, as far as it goes.
     Command {
-        request: BackfillRequest,
+        request: Box<BackfillRequest>,
         again: bool,
     },
     Resume {
