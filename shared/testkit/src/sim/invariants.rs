@@ -107,7 +107,9 @@ pub fn removed(state: &mut State, path: &str) {
         let RoundKey { job, generation, group, round, .. } = &unit.key;
         let of_same = |key: &RoundKey| (&key.job, key.generation, &key.group) == (job, *generation, group);
         let again = units().any(|u| u.unit == unit.unit && of_same(&u.key) && u.key.round > *round);
-        !again && state.ledger.group(job, *generation, group).is_some_and(|g| !g.state.is_final())
+        // Once published, others may have written its rows anew before the ledger says so.
+        let published = state.model.published.contains_key(&(job.clone(), *generation, group.clone()));
+        !again && !published && state.ledger.group(job, *generation, group).is_some_and(|g| !g.state.is_final())
     };
     let unit = units().find(|u| u.receipt.iter().flat_map(files_of).any(|file| file == path) && counts(u));
     if let Some(unit) = unit {
