@@ -1,6 +1,6 @@
 //! What metadata costs: `timelake-metadata FOLDER FILES UNITS` makes a table that holds FILES data files already, stages and
 //! publishes as many of UNITS units onto it, and prints what that took as JSON. The data files are entries without files:
-//! neither step reads them. Others commit to the table meanwhile, and the first tries at publishing are refused.
+//! neither step reads them. Others commit to the job's window meanwhile, and before each of the first tries at publishing.
 
 mod world;
 
@@ -17,8 +17,8 @@ use world::World;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Tries at publishing that are refused before one is not.
-const REFUSED: u32 = 4;
+/// Tries at publishing that others come before.
+const MOVES: u32 = 4;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
@@ -51,7 +51,7 @@ async fn run(folder: &Path, files: u32, units: u32) -> Result<Value> {
     let staging = Cost::start();
     let group = stage::stage(&world.engine, &world.job, &world.stored, &world.group, &world.receipts).await?;
     let staging = staging.end();
-    world.catalog.refuse(REFUSED);
+    world.catalog.others_come_first(MOVES);
     let publishing = Cost::start();
     match publish::publish(&world.engine, &world.job, &world.stored, &group, &world.receipts).await? {
         publish::Published::Done(_) => {}

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use timelake_engine::inventory::{self, OpenTable};
-use timelake_engine::ports::{CommitOutcome, TableCatalog};
+use timelake_engine::ports::{Clock, CommitOutcome, TableCatalog};
 use timelake_engine::{Engine, identity, rounds, store, tables, tries};
 use timelake_local::{LocalObjects, SqliteCatalog, SqliteLedger, SystemClock};
 use timelake_model::ledger::{GroupRecord, JobRecord, State};
@@ -28,11 +28,13 @@ const ROWS: u64 = 100_000;
 const BYTES: u64 = 4 << 20;
 /// Data files of a manifest of those who wrote to the table before.
 const FILES_PER_MANIFEST: u32 = 100;
+/// Of each day the last five minutes are live: the job has no rows there.
+const LIVE: i64 = MICROS_PER_DAY / 288;
 const COLUMNS: &str = "ts:timestamptz,device_id:string,value:double,quality:int";
 
 pub struct World {
     pub engine: Engine,
-    pub catalog: Arc<Refusing>,
+    pub catalog: Arc<Busy>,
     pub job: JobRecord,
     pub stored: store::StoredPlan,
     pub group: GroupRecord,
@@ -45,9 +47,10 @@ impl World {
         std::fs::create_dir_all(folder).map_err(|e| Error::internal(format!("{}: {e}", folder.display())))?;
         let clock = Arc::new(SystemClock);
         let ledger = Arc::new(SqliteLedger::open(&folder.join("ledger.db"), clock.clone())?);
-        let catalog = Arc::new(Refusing {
+        let catalog = Arc::new(Busy {
             inner: SqliteCatalog::open(&folder.join("catalog.db"), &folder.join("warehouse"), true)?,
-            refuse: AtomicU32::new(0),
+            last_day: FIRST_DAY + i64::from(units) - 1,
+            moves: AtomicU32::new(0),
             loaded: Mutex::default(),
             tries: Mutex::default(),
         });
@@ -73,17 +76,20 @@ impl World {
         let per_day = files.div_ceil(units).max(1);
 
         let table = catalog.load(&ident).await?;
-        let live = Writer { table: &table, name: "live", per_day };
+        let live = Writer { table: &table, name: "before", per_day };
         let mut manifests = Vec::new();
         for first in (0..files).step_by(FILES_PER_MANIFEST as usize) {
             manifests.push(live.manifest(first, FILES_PER_MANIFEST.min(files - first)).await?.0);
         }
-        append(&engine, &table, &manifests, "live").await?;
+        append(catalog.as_ref(), &table, &manifests, "before").await?;
 
         let table = catalog.load(&ident).await?;
         let job = job(&table);
         engine.jobs.put_job(&job).await?;
-        let inventory = inventory(&inventory::open_table(&engine, TABLE).await?)?;
+        let open = inventory::open_table(&engine, TABLE).await?;
+        let mut inventory = inventory(&open)?;
+        let window = Window::new(day(0).low(), day(units).low());
+        inventory.table.existing = inventory::existing_rows(&open.table, inventory.table.snapshot_id, &open.contract, &window).await?;
         let stored = store::store_plan(&engine, inventory, |i| plan(i, &job, units), &job.job, 1).await?;
         rounds::open_generation(&engine, &job, &stored).await?;
         let group = GroupName::all();
@@ -96,10 +102,7 @@ impl World {
             let (manifest, written) = ours.manifest(first, per_day.min(files.saturating_sub(first)).max(1)).await?;
             receipts.push(receipt(&stored, unit, manifest, written));
         }
-        // `main` moves while the job writes, outside of its window.
-        let moved = catalog.load(&ident).await?;
-        let later = Writer { table: &moved, name: "later", per_day: 1 };
-        append(&engine, &moved, &[later.manifest(units + 10, 1).await?.0], "later").await?;
+        catalog.live_commit(&ident, "written").await?;
         Ok(World { engine, catalog, job, stored, group, receipts, ident })
     }
 
@@ -109,21 +112,21 @@ impl World {
 }
 
 /// A commit of somebody else's to `main`.
-async fn append(engine: &Engine, table: &Table, manifests: &[ManifestRef], name: &str) -> Result<()> {
+async fn append(catalog: &dyn TableCatalog, table: &Table, manifests: &[ManifestRef], name: &str) -> Result<()> {
     let head = table.metadata().current_snapshot().ok_or_else(|| Error::internal("the table has no first snapshot"))?;
-    let id = tries::new_snapshot_id(engine.clock.as_ref(), table);
+    let id = tries::new_snapshot_id(&SystemClock, table);
     let sum = |of: fn(&ManifestRef) -> u64| manifests.iter().map(of).sum();
     let append = Append {
         snapshot_id: id,
         manifests: manifests.iter().map(|m| timelake_table::manifest_file(m, id)).collect(),
         added: Added { files: sum(|m| m.added_files.into()), rows: sum(|m| m.added_rows), bytes: sum(|m| m.added_bytes), partitions: 1 },
         properties: &[],
-        now_ms: engine.clock.now().0 / 1000,
+        now_ms: SystemClock.now().0 / 1000,
         list_path: timelake_table::list_path(table.metadata().location(), id, name),
     };
     let snapshot = timelake_table::append_snapshot(table, head, append).await?;
     let commit = timelake_table::stage(table, "main", head.snapshot_id(), snapshot);
-    match engine.catalog.commit(table, commit.requirements, commit.updates).await? {
+    match catalog.commit(table, commit.requirements, commit.updates).await? {
         CommitOutcome::Done(_) => Ok(()),
         other => Err(Error::internal(format!("{other:?}"))),
     }
@@ -162,6 +165,11 @@ fn inventory(open: &OpenTable) -> Result<Inventory> {
         unused_columns: Default::default(),
         landed: None,
     })
+}
+
+/// The part of a day that the job, and those who wrote before, have rows in.
+fn history(day: i64) -> Window {
+    Window::new(day * MICROS_PER_DAY, (day + 1) * MICROS_PER_DAY - LIVE)
 }
 
 fn day(unit: u32) -> Window {
@@ -204,7 +212,7 @@ fn plan(inventory: &Inventory, job: &JobRecord, units: u32) -> Result<WritePlan>
 
 fn receipt(stored: &store::StoredPlan, unit: u32, manifest: ManifestRef, files: Vec<WrittenFile>) -> UnitReceipt {
     let rows: u64 = files.iter().map(|f| f.rows).sum();
-    let window = day(unit);
+    let window = history(FIRST_DAY + i64::from(unit));
     UnitReceipt {
         unit,
         round: 0,
@@ -236,30 +244,37 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     async fn manifest(&self, first: u32, count: u32) -> Result<(ManifestRef, Vec<WrittenFile>)> {
-        let metadata = self.table.metadata();
         let files: Vec<DataFile> = (first..first + count).map(|i| self.file(i)).collect::<Result<_>>()?;
-        let table_spec = metadata.default_partition_spec_id();
+        let spec_id = self.table.metadata().default_partition_spec_id();
         let written = files.iter().map(|f| WrittenFile {
             path: f.file_path().to_string(),
             bytes: BYTES,
             rows: ROWS,
-            spec_id: table_spec,
+            spec_id,
             partition: vec![],
             key_hash: 0,
             column_sums: BTreeMap::new(),
         });
         let written = written.collect();
-        let path = format!("{}/metadata/{}-{first:06}.avro", metadata.location(), self.name);
+        Ok((self.write(first, files).await?, written))
+    }
+
+    async fn write(&self, number: u32, files: Vec<DataFile>) -> Result<ManifestRef> {
+        let metadata = self.table.metadata();
+        let path = format!("{}/metadata/{}-{number:06}.avro", metadata.location(), self.name);
         let (schema, spec) = (metadata.current_schema().clone(), metadata.default_partition_spec());
-        Ok((timelake_table::write_manifest(self.table.file_io(), schema, spec, path, files).await?, written))
+        timelake_table::write_manifest(self.table.file_io(), schema, spec, path, files).await
+    }
+
+    fn file(&self, i: u32) -> Result<DataFile> {
+        let day = FIRST_DAY + i64::from(i / self.per_day);
+        self.file_of(i, day, history(day))
     }
 
     /// With the metrics that our files have: sizes, counts and bounds of four columns.
-    fn file(&self, i: u32) -> Result<DataFile> {
-        let day = (FIRST_DAY + i64::from(i / self.per_day)) as i32;
+    fn file_of(&self, i: u32, day: i64, times: Window) -> Result<DataFile> {
         let bucket = (i % 16) as i32;
         let of_all = |value: u64| (1..=4).map(|id| (id, value)).collect::<HashMap<i32, u64>>();
-        let start = i64::from(day) * MICROS_PER_DAY;
         let bounds = |time: i64, device: &str, value: f64, quality: i32| {
             let device = Datum::string(format!("plant{}/{device}", i % 7));
             HashMap::from([(1, Datum::timestamptz_micros(time)), (2, device), (3, Datum::double(value)), (4, Datum::int(quality))])
@@ -269,7 +284,7 @@ impl Writer<'_> {
             .content(DataContentType::Data)
             .file_path(format!("{location}/data/ts_day={day}/device_id_bucket={bucket}/{}-u{i:06}-r0-5f3c2a9d8e71-000.parquet", self.name))
             .file_format(DataFileFormat::Parquet)
-            .partition(Struct::from_iter([Some(Literal::int(day)), Some(Literal::int(bucket))]))
+            .partition(Struct::from_iter([Some(Literal::int(day as i32)), Some(Literal::int(bucket))]))
             .partition_spec_id(self.table.metadata().default_partition_spec_id())
             .record_count(ROWS)
             .file_size_in_bytes(BYTES + u64::from(i % 4099))
@@ -277,8 +292,8 @@ impl Writer<'_> {
             .value_counts(of_all(ROWS))
             .null_value_counts(of_all(0))
             .nan_value_counts(HashMap::from([(3, 0)]))
-            .lower_bounds(bounds(start, "line1", -f64::from(i), 0))
-            .upper_bounds(bounds(start + MICROS_PER_DAY - 1, "line9", f64::from(i), 3))
+            .lower_bounds(bounds(times.low(), "line1", -f64::from(i), 0))
+            .upper_bounds(bounds(times.high() - 1, "line9", f64::from(i), 3))
             .split_offsets(Some(vec![4]))
             .sort_order_id(1)
             .build()
@@ -286,40 +301,53 @@ impl Writer<'_> {
     }
 }
 
-/// The catalog, which can refuse commits, and notes the CPU time from each load to its commit.
-pub struct Refusing {
+/// The catalog of a table that is written to: others commit before the job can, and the CPU time from each load to the end
+/// of its commit is noted, without theirs.
+pub struct Busy {
     inner: SqliteCatalog,
-    refuse: AtomicU32,
+    last_day: i64,
+    /// Commits of the job that others come before.
+    moves: AtomicU32,
     loaded: Mutex<f64>,
     tries: Mutex<Vec<f64>>,
 }
 
-impl Refusing {
-    /// From now on: so many commits are refused, tries are noted.
-    pub fn refuse(&self, count: u32) {
-        self.refuse.store(count, Ordering::SeqCst);
+impl Busy {
+    /// From now on others come before so many commits, and tries are noted.
+    pub fn others_come_first(&self, count: u32) {
+        self.moves.store(count, Ordering::SeqCst);
         self.tries.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     pub fn tries(&self) -> Vec<f64> {
         self.tries.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    /// Others write to the last day of the job's window, after its last row.
+    async fn live_commit(&self, ident: &TableIdent, name: &str) -> Result<()> {
+        let table = self.inner.load(ident).await?;
+        let end = (self.last_day + 1) * MICROS_PER_DAY;
+        let live = Writer { table: &table, name, per_day: 1 };
+        let file = live.file_of(0, self.last_day, Window::new(end - LIVE, end))?;
+        append(&self.inner, &table, &[live.write(0, vec![file]).await?], name).await
+    }
 }
 
 #[async_trait]
-impl TableCatalog for Refusing {
+impl TableCatalog for Busy {
     async fn load(&self, table: &TableIdent) -> Result<Table> {
         *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = cpu_s();
         self.inner.load(table).await
     }
 
     async fn commit(&self, base: &Table, requirements: Vec<TableRequirement>, updates: Vec<TableUpdate>) -> Result<CommitOutcome> {
-        let refused = self.refuse.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
-        let outcome = match refused {
-            true => CommitOutcome::Conflict("refused by the bench".into()),
-            false => self.inner.commit(base, requirements, updates).await?,
-        };
-        let took = cpu_s() - *self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = cpu_s();
+        if let Ok(left) = self.moves.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
+            self.live_commit(base.identifier(), &format!("live-{left}")).await?;
+        }
+        let theirs = cpu_s() - before;
+        let outcome = self.inner.commit(base, requirements, updates).await?;
+        let took = cpu_s() - theirs - *self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         self.tries.lock().unwrap_or_else(PoisonError::into_inner).push(took);
         Ok(outcome)
     }

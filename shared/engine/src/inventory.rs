@@ -6,6 +6,7 @@ use crate::evolution;
 use crate::land;
 use crate::layouts;
 use crate::plan::{self, PlanLimits};
+use crate::store::RoundBase;
 pub use crate::tables::parse_name as table_ident;
 use crate::write::Reading;
 use arrow::array::AsArray;
@@ -13,7 +14,7 @@ use arrow::datatypes::TimestampMicrosecondType;
 use futures::StreamExt;
 use iceberg::spec::FormatVersion;
 use iceberg::table::Table;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use timelake_model::inventory::{LiveRows, SourceObject, TableState};
 use timelake_model::land::SeriesFold;
@@ -22,6 +23,7 @@ use timelake_model::request::{Ambiguous, Mode, OnSourceConflict, RowOptions};
 use timelake_model::time::{IsoDuration, MICROS_PER_DAY, Period, TimestampUs, Window};
 use timelake_model::{BackfillRequest, Column, ColumnType, Error, Inventory, Kind, LandPlan, LandReceipt, Reason, Result, TableContract};
 use timelake_source::{BoundObject, Inspection, SourceSpec, Sources};
+use timelake_table::Difference;
 
 /// Target file size when the table names none; Iceberg's default.
 const DEFAULT_TARGET_FILE_BYTES: u64 = 512 << 20;
@@ -176,6 +178,27 @@ pub fn table_state(open: &OpenTable, name: &str, as_of: TimestampUs) -> Result<T
 pub async fn existing_rows(table: &Table, snapshot: i64, contract: &TableContract, window: &Window) -> Result<LiveRows> {
     let live = timelake_table::live_files(table, snapshot, time_field(table, contract)?, window).await?;
     timelake_table::live_rows(table, live)
+}
+
+/// [`existing_rows`], from what was found at another snapshot: only manifests that one of the two does not have are read,
+/// so that a look at a large table that moved a little costs little.
+pub async fn existing_rows_since(
+    table: &Table,
+    before: &RoundBase,
+    snapshot: i64,
+    contract: &TableContract,
+    window: &Window,
+) -> Result<LiveRows> {
+    if before.existing.deletes.is_empty() {
+        let differs = timelake_table::difference(table, before.snapshot, snapshot, time_field(table, contract)?, window).await?;
+        if let Some(Difference { gone, come }) = differs {
+            let gone: HashSet<&str> = gone.iter().map(|f| f.path.as_str()).collect();
+            let mut rows = timelake_table::live_rows(table, come)?;
+            rows.files.extend(before.existing.files.iter().filter(|f| !gone.contains(f.path.as_str())).cloned());
+            return Ok(rows);
+        }
+    }
+    existing_rows(table, snapshot, contract, window).await
 }
 
 /// What of the table the job's rows meet: files with rows that may have their keys, and chunks that are left out.

@@ -7,7 +7,7 @@
 use crate::Engine;
 use crate::boundary::{Boundary, reached};
 use crate::evolution::{same_table, still_fits};
-use crate::inventory::{existing_rows, table_ident};
+use crate::inventory::{existing_rows, existing_rows_since, table_ident};
 use crate::layouts;
 use crate::overlap;
 use crate::ports::CommitOutcome;
@@ -181,7 +181,7 @@ pub async fn look_again(
         Some(looked) => looked,
         None => load_base(engine, stored, &group.group, group.round).await?,
     };
-    let existing = existing_rows(table, head, &stored.inventory.table.contract, &stored.plan.window).await?;
+    let existing = existing_rows_since(table, &before, head, &stored.inventory.table.contract, &stored.plan.window).await?;
     let units = overlap::check(table, stored, group, receipts, &before.existing, &existing).await?;
     let base = RoundBase { snapshot: head, existing };
     Ok(if units.is_empty() { Overlap::Clear(Some(base)) } else { Overlap::Again { units, base } })

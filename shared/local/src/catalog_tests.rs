@@ -20,7 +20,7 @@ use timelake_table::commits::{Commit, Publish, drop_branch, open_branches, publi
 use timelake_table::manifest::{manifest_file, merge_manifests, read_data_files, write_manifest};
 use timelake_table::metrics::{MetricsModes, Written, data_file, writer_schema};
 use timelake_table::snapshot::{Added, Append, append_snapshot};
-use timelake_table::{FileContent, LiveFile, Partitioner, live_files, live_rows, read_keys, read_rows};
+use timelake_table::{Difference, FileContent, LiveFile, Partitioner, difference, live_files, live_rows, read_keys, read_rows};
 
 const DAY_US: i64 = 86_400_000_000;
 const MAY_1: i64 = 19_844 * DAY_US;
@@ -288,6 +288,33 @@ async fn deletion_vectors_are_refused_where_they_hide_something() {
     assert_eq!((e.kind, e.reason), (Kind::Conflict, Reason::DeleteFilesInWindow), "{e}");
     let rows = with_vector_of("another.parquet").unwrap();
     assert_eq!((rows.files.len(), rows.deletes.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn what_differs_is_told_by_the_manifests_that_differ() {
+    let (lake, _) = Lake::new().await;
+    let first = lake.live(&[(MAY_1, "a", 1.0)]).await;
+    let head = |table: &Table| table.metadata().current_snapshot_id().unwrap();
+    let (before, table) = (head(&first), lake.live(&[(MAY_1 + 2 * DAY_US, "a", 1.0)]).await);
+    let paths = |files: &[LiveFile]| files.iter().map(|f| f.path.clone()).collect::<Vec<_>>();
+    let at = async |snapshot| paths(&live_files(&table, snapshot, TIME_FIELD, &Window::ALL).await.unwrap());
+    let Difference { gone, come } = difference(&table, before, head(&table), TIME_FIELD, &Window::ALL).await.unwrap().unwrap();
+    let (old, new) = (at(before).await, at(head(&table)).await);
+    assert_eq!(paths(&gone), [""; 0]);
+    assert_eq!(paths(&come), new.iter().filter(|p| !old.contains(p)).cloned().collect::<Vec<_>>());
+    // `main` set back: the same, the other way round
+    let back = difference(&table, head(&table), before, TIME_FIELD, &Window::ALL).await.unwrap().unwrap();
+    assert_eq!((back.gone, back.come), (come, gone));
+    // outside of the window nothing differs
+    let day = Window::new(MAY_1, MAY_1 + DAY_US);
+    let inside = difference(&table, before, head(&table), TIME_FIELD, &day).await.unwrap().unwrap();
+    assert!(inside.gone.is_empty() && inside.come.is_empty());
+    // what the first of both is made of is gone: its list, then itself
+    let list = table.metadata().snapshot_by_id(before).unwrap().manifest_list();
+    std::fs::remove_file(local_path(list)).unwrap();
+    assert!(difference(&table, before, head(&table), TIME_FIELD, &Window::ALL).await.unwrap().is_none());
+    assert!(difference(&table, 77, head(&table), TIME_FIELD, &Window::ALL).await.unwrap().is_none());
+    assert!(difference(&table, head(&table), 77, TIME_FIELD, &Window::ALL).await.is_err());
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ pub use commits::{Commit, Publish, drop_branch, open_branches, publish, refs, st
 pub use deletes::{applies, live_rows};
 pub use errors::is_missing_file;
 pub use keys::{Keys, read_keys};
-pub use live::{FileContent, LiveFile, live_files, partitioned_equality_delete};
+pub use live::{Difference, FileContent, LiveFile, difference, live_files, partitioned_equality_delete};
 pub use manifest::{manifest_file, merge_manifests, read_data_files, write_manifest};
 pub use metrics::{MetricsModes, Written, data_file, parquet_schema, writer_schema};
 pub use partition::{Partitioner, fields};

@@ -14,6 +14,7 @@ use iceberg::spec::{
     SnapshotRef, Struct, TableMetadata, Transform,
 };
 use iceberg::table::Table;
+use std::collections::HashSet;
 use timelake_model::{Error, Reason, Result, Window};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,9 +60,42 @@ pub async fn live_files(table: &Table, snapshot_id: i64, time_field_id: i32, win
     if window.is_empty() {
         return Ok(Vec::new());
     }
-    let snapshot = snapshot_of(table, snapshot_id)?;
-    let manifests: Vec<ManifestFile> = manifests_of(table, snapshot)
-        .await?
+    let manifests = manifests_of(table, snapshot_of(table, snapshot_id)?).await?;
+    files_of(table, manifests, time_field_id, window).await
+}
+
+/// Live files of the window in those manifests of two snapshots that only one of them has.
+pub struct Difference {
+    pub gone: Vec<LiveFile>,
+    pub come: Vec<LiveFile>,
+}
+
+/// What differs between two snapshots of the table. A manifest that both have is not read: it is never changed, and its
+/// files have the same sequence numbers in both. A file that moved to another manifest is on both sides.
+/// `None`: deletes are in force in the window, or what `from` is made of is not there any more.
+pub async fn difference(table: &Table, from: i64, to: i64, time_field_id: i32, window: &Window) -> Result<Option<Difference>> {
+    let now = manifests_of(table, snapshot_of(table, to)?).await?;
+    let Some(before) = table.metadata().snapshot_by_id(from) else { return Ok(None) };
+    // Others may have expired it and removed its files, so no error here matters: what is there now can be told without it.
+    let Ok(before) = manifests_of(table, before).await else { return Ok(None) };
+    let in_window =
+        |m: &ManifestFile| (m.has_added_files() || m.has_existing_files()) && manifest_overlaps(table.metadata(), m, time_field_id, window);
+    if before.iter().chain(&now).any(|m| m.content == ManifestContentType::Deletes && in_window(m)) {
+        return Ok(None);
+    }
+    // One path listed with other sequence numbers is another manifest.
+    let key = |m: &ManifestFile| (m.manifest_path.clone(), m.sequence_number);
+    let without = |manifests: &[ManifestFile], other: &[ManifestFile]| {
+        let known: HashSet<_> = other.iter().map(key).collect();
+        manifests.iter().filter(|m| !known.contains(&key(m))).cloned().collect::<Vec<_>>()
+    };
+    let Ok(gone) = files_of(table, without(&before, &now), time_field_id, window).await else { return Ok(None) };
+    let come = files_of(table, without(&now, &before), time_field_id, window).await?;
+    Ok(Some(Difference { gone, come }))
+}
+
+async fn files_of(table: &Table, manifests: Vec<ManifestFile>, time_field_id: i32, window: &Window) -> Result<Vec<LiveFile>> {
+    let manifests = manifests
         .into_iter()
         .filter(|m| m.has_added_files() || m.has_existing_files())
         .filter(|m| manifest_overlaps(table.metadata(), m, time_field_id, window))
