@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use timelake_model::inventory::SourceObject;
-use timelake_model::ledger::{JobRecord, Phase, RoundKey};
+use timelake_model::ledger::{JobRecord, Phase, RoundKey, UnitMessage};
 use timelake_model::{AttemptId, Error, GroupName, Kind, LandPlan, Reason, Receipt, Result};
 use timelake_source::{BoundObject, SourceSpec};
 use tokio::runtime::Handle;
@@ -42,20 +42,21 @@ pub trait Attempts: Sync {
     fn attempt(&self, key: &RoundKey, unit: u32, attempt: &AttemptId, held: &Held, runtime: &Handle) -> Result<Receipt>;
 }
 
-/// A claim while its unit is worked on.
+/// An attempt while it works: it says so now and then, and hears whether its unit is still its own.
 pub struct Held<'a> {
     engine: &'a Engine,
     stop: &'a StopFlag,
-    claim: &'a Claim,
-    runtime: &'a Handle,
+    unit: u32,
+    /// Holds the claim for longer; `false` when it is gone.
+    keep: &'a (dyn Fn() -> Result<bool> + Sync),
     last_beat_us: AtomicI64,
     lost: AtomicBool,
 }
 
 impl<'a> Held<'a> {
-    fn new(context: &Workers<'a>, claim: &'a Claim, runtime: &'a Handle) -> Self {
+    fn new(context: &Workers<'a>, unit: u32, keep: &'a (dyn Fn() -> Result<bool> + Sync)) -> Self {
         let now = context.engine.clock.now().0;
-        Held { engine: context.engine, stop: context.stop, claim, runtime, last_beat_us: AtomicI64::new(now), lost: AtomicBool::new(false) }
+        Held { engine: context.engine, stop: context.stop, unit, keep, last_beat_us: AtomicI64::new(now), lost: AtomicBool::new(false) }
     }
 
     /// An error once the attempt must stop: the user asked for it, or the claim is gone.
@@ -69,7 +70,7 @@ impl<'a> Held<'a> {
         }
         self.last_beat_us.store(now, Ordering::Relaxed);
         // A ledger that does not answer is no reason to throw work away: who wins is decided at the end.
-        if let Ok(false) = self.runtime.block_on(self.engine.queue.extend(self.claim, LEASE)) {
+        if let Ok(false) = (self.keep)() {
             self.lost.store(true, Ordering::Relaxed);
             return Err(self.given_up());
         }
@@ -77,7 +78,7 @@ impl<'a> Held<'a> {
     }
 
     fn given_up(&self) -> Error {
-        Error::unavailable(Reason::Interrupted, format!("unit {} was taken over or given up", self.claim.message.unit))
+        Error::unavailable(Reason::Interrupted, format!("unit {} was taken over or given up", self.unit))
     }
 }
 
@@ -230,40 +231,70 @@ pub async fn is_over(engine: &Engine, job: &JobRecord, phase: Phase) -> Result<b
 
 fn one(context: &Workers, phase: &dyn Attempts, claim: &Claim, runtime: &Handle) -> Result<()> {
     let engine = context.engine;
-    let (key, unit) = (&claim.message.key, claim.message.unit);
+    let keep = || runtime.block_on(engine.queue.extend(claim, LEASE));
+    match attempt(context, phase, &claim.message, claim.tries, &keep, runtime) {
+        Ok(Attempted::Ended | Attempted::Stale) => {
+            runtime.block_on(engine.queue.ack(claim))?;
+            reached(Boundary::MessageAcknowledged);
+            Ok(())
+        }
+        Ok(Attempted::Lost) => Ok(()),
+        Ok(Attempted::Again(pause)) => runtime.block_on(engine.queue.release(claim, pause)),
+        Ok(Attempted::Stopped(e)) => {
+            runtime.block_on(engine.queue.release(claim, Duration::ZERO))?;
+            Err(e)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// How an attempt at a unit ended.
+pub enum Attempted {
+    /// The unit is DONE or FAILED: by this attempt, or by another that was faster.
+    Ended,
+    /// Nothing was to be done: the message is of an older life, of a phase that is over, or its unit has ended.
+    Stale,
+    /// The unit was taken over or given up meanwhile.
+    Lost,
+    /// A fault that may pass; the unit stays PENDING.
+    Again(Duration),
+    /// It was stopped, or cannot go on without a person; the unit stays PENDING, and no other would fare better.
+    Stopped(Error),
+}
+
+/// Makes one attempt at the unit of a message that was delivered so many times, and ends the unit with it.
+pub fn attempt(
+    context: &Workers,
+    phase: &dyn Attempts,
+    message: &UnitMessage,
+    tries: u32,
+    keep: &(dyn Fn() -> Result<bool> + Sync),
+    runtime: &Handle,
+) -> Result<Attempted> {
+    let engine = context.engine;
+    let (key, unit) = (&message.key, message.unit);
     if key.generation != context.job.generation || key.phase != phase.phase() {
-        return runtime.block_on(engine.queue.ack(claim)); // of an older life, or of a phase that is over
+        return Ok(Attempted::Stale);
     }
     let attempt = AttemptId(format!("{:012x}", engine.clock.random() & 0xffff_ffff_ffff));
     if !runtime.block_on(engine.jobs.begin_attempt(key, unit, &attempt))? {
-        return runtime.block_on(engine.queue.ack(claim));
+        return Ok(Attempted::Stale);
     }
     reached(Boundary::AttemptBegun);
-    let held = Held::new(context, claim, runtime);
+    let held = Held::new(context, unit, keep);
     let end = match phase.attempt(key, unit, &attempt, &held, runtime) {
         Ok(receipt) => UnitEnd::Done(Box::new(receipt)),
-        Err(_) if held.lost.load(Ordering::Relaxed) => return Ok(()),
-        Err(e) if e.reason == Reason::Interrupted => {
-            runtime.block_on(engine.queue.release(claim, Duration::ZERO))?;
-            return Err(e);
-        }
-        // The unit stays pending: nothing of it is wrong, and no other unit would fare better.
-        Err(e) if e.needs_a_hand() => {
-            runtime.block_on(engine.queue.release(claim, Duration::ZERO))?;
-            return Err(e);
-        }
-        Err(e) if e.kind == Kind::Unavailable && claim.tries < MAX_DELIVERIES => {
-            context.progress.note(&format!("unit {unit}: {e}; trying again ({} of {MAX_DELIVERIES})", claim.tries + 1));
-            let backoff = Duration::from_millis(FIRST_BACKOFF_MS << claim.tries.min(8));
-            return runtime.block_on(engine.queue.release(claim, backoff));
+        Err(_) if held.lost.load(Ordering::Relaxed) => return Ok(Attempted::Lost),
+        Err(e) if e.reason == Reason::Interrupted || e.needs_a_hand() => return Ok(Attempted::Stopped(e)),
+        Err(e) if e.kind == Kind::Unavailable && tries < MAX_DELIVERIES => {
+            context.progress.note(&format!("unit {unit}: {e}; trying again ({} of {MAX_DELIVERIES})", tries + 1));
+            return Ok(Attempted::Again(Duration::from_millis(FIRST_BACKOFF_MS << tries.min(8))));
         }
         Err(e) => UnitEnd::Failed(e),
     };
     runtime.block_on(end_unit(engine, key, unit, &attempt, &end))?;
     reached(Boundary::UnitEnded);
-    runtime.block_on(engine.queue.ack(claim))?;
-    reached(Boundary::MessageAcknowledged);
-    Ok(())
+    Ok(Attempted::Ended)
 }
 
 /// The transition, repeated until its answer is clear; `win` tells who made it.

@@ -12,7 +12,6 @@ use timelake_engine::plan::PlanLimits;
 use timelake_engine::progress::{Progress, Step, StopFlag};
 use timelake_engine::rounds;
 use timelake_engine::store::{self, StoredPlan};
-use timelake_engine::tries::change_job;
 use timelake_engine::validate::{self, Effort as Validation, ReadBack};
 use timelake_engine::work::{Attempts, Landing, Workers, Writing, work};
 use timelake_engine::{Engine, land, layouts, report};
@@ -215,17 +214,7 @@ impl<'a> Runner<'a> {
     ) -> Result<Option<(LandPlan, Vec<LandReceipt>)>> {
         let engine = self.engine;
         let ours = plan.clone();
-        let plan = store::store_land_plan(engine, plan).await?;
-        change_job(engine, &job.job, job.generation, |j| {
-            let changes = j.state == State::Planning;
-            if changes {
-                j.state = State::Landing;
-            }
-            changes
-        })
-        .await?;
-        reached(Boundary::JobLanding);
-        let pending = land::open(engine, job, &plan).await?;
+        let (plan, pending) = land::begin(engine, job, plan).await?;
         if !pending.is_empty() {
             if spec.first_rows().is_none() {
                 landing::check_space(&plan, &pending)?;
@@ -253,12 +242,7 @@ impl<'a> Runner<'a> {
         let receipts = land::receipts(engine, job, &plan).await?;
         landing::list_rejected(engine, job, &receipts).await?;
         reached(Boundary::RejectedListed);
-        let bad_rows = receipts.iter().map(|r| r.bad_rows).sum();
-        let Some(error) = validate::bad_rows(&job.request.rows, &land::errors(&receipts), bad_rows) else {
-            return Ok(Some((plan, receipts)));
-        };
-        advance::reject_unplanned(engine, job, &error).await?;
-        Ok(None)
+        Ok(land::judge(engine, job, &receipts).await?.then_some((plan, receipts)))
     }
 }
 

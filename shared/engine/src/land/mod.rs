@@ -17,10 +17,12 @@ pub use split::{LandTask, land};
 use crate::Engine;
 use crate::boundary::{Boundary, reached};
 use crate::rounds::latest;
+use crate::store::store_land_plan;
+use crate::tries::change_job;
 use crate::write::{UnitRows, cell_text, merge_errors};
 use timelake_model::inventory::{InventoryObject, RowGroupInfo, TableState};
 use timelake_model::land::{LAND_PLAN_VERSION, LandPlan, LandReceipt, Landed, LandedSource, SeriesFold};
-use timelake_model::ledger::{JobRecord, Phase, PlanRecord, RoundKey, UnitMessage, UnitRecord, UnitState};
+use timelake_model::ledger::{JobRecord, Phase, PlanRecord, RoundKey, State, UnitMessage, UnitRecord, UnitState};
 use timelake_model::receipt::RowErrors;
 use timelake_model::request::{Ambiguous, OnBadRow, RowOptions};
 use timelake_model::{Counts, Error, GroupName, Inventory, Reason, Result, WritePlan};
@@ -63,9 +65,26 @@ pub async fn units(engine: &Engine, job: &JobRecord) -> Result<Vec<UnitRecord>> 
     Ok(latest(engine.jobs.units(&job.job, job.generation, Phase::Land, &GroupName::land()).await?, u32::MAX))
 }
 
+/// Stores the landing plan, unless one is stored already, and opens its phase. Returns what is stored and the splits that
+/// are still to be landed.
+pub async fn begin(engine: &Engine, job: &JobRecord, plan: LandPlan) -> Result<(LandPlan, Vec<u32>)> {
+    let plan = store_land_plan(engine, plan).await?;
+    change_job(engine, &job.job, job.generation, |j| {
+        let changes = j.state == State::Planning;
+        if changes {
+            j.state = State::Landing;
+        }
+        changes
+    })
+    .await?;
+    reached(Boundary::JobLanding);
+    let pending = open(engine, job, &plan).await?;
+    Ok((plan, pending))
+}
+
 /// Opens the phase, or opens it again: units that failed get a further round, messages of pending ones are sent again.
 /// Returns the splits that are still to be landed.
-pub async fn open(engine: &Engine, job: &JobRecord, plan: &LandPlan) -> Result<Vec<u32>> {
+async fn open(engine: &Engine, job: &JobRecord, plan: &LandPlan) -> Result<Vec<u32>> {
     let hash = crate::identity::json_hash(plan)?;
     let known = units(engine, job).await?;
     let failed: Vec<u32> = known.iter().filter(|u| u.state == UnitState::Failed).map(|u| u.unit).collect();
@@ -111,6 +130,14 @@ pub async fn receipts(engine: &Engine, job: &JobRecord, plan: &LandPlan) -> Resu
         return Err(Error::internal("the queue is empty and splits are not landed"));
     }
     Ok(receipts)
+}
+
+/// May a job with these rows go on? Else it is REJECTED.
+pub async fn judge(engine: &Engine, job: &JobRecord, receipts: &[LandReceipt]) -> Result<bool> {
+    let bad_rows = receipts.iter().map(|r| r.bad_rows).sum();
+    let Some(error) = crate::validate::bad_rows(&job.request.rows, &errors(receipts), bad_rows) else { return Ok(true) };
+    crate::advance::reject_unplanned(engine, job, &error).await?;
+    Ok(false)
 }
 
 /// Bad rows of all splits; the first in source order leads.
