@@ -27,8 +27,9 @@ pub struct Life<'a> {
 
 /// What differs between processes that run jobs.
 pub trait Hands {
-    /// Before each turn of a group that can go on. What comes next follows from the group as it is and from the ledger.
-    fn turn(&mut self, group: &GroupRecord) -> Result<()>;
+    /// Before each turn of a group that can go on; `false`: it is somebody else's. What comes next follows from the group as it
+    /// is and from the ledger.
+    fn turn(&mut self, group: &GroupRecord) -> Result<bool>;
     /// Works off the group's pending units. `false`: others do, and whoever ends the last one calls again.
     fn write(&mut self, group: &GroupRecord) -> impl Future<Output = Result<bool>>;
     fn validate(&mut self, group: &GroupRecord, receipts: &[UnitReceipt]) -> impl Future<Output = Result<Verdict>>;
@@ -71,7 +72,7 @@ impl Life<'_> {
     pub async fn go_on(&self, hands: &mut impl Hands) -> Result<()> {
         let Life { engine, job, .. } = *self;
         for group in engine.jobs.groups(&job.job, job.generation).await? {
-            let outcome = self.group(hands, group).await;
+            let outcome = self.go_on_with(hands, group).await;
             hands.ended(&outcome);
             settle_job(engine, &job.job, job.generation).await?;
             outcome?;
@@ -79,7 +80,8 @@ impl Life<'_> {
         Ok(())
     }
 
-    async fn group(&self, hands: &mut impl Hands, mut group: GroupRecord) -> Result<()> {
+    /// Takes one group as far as it goes.
+    pub async fn go_on_with(&self, hands: &mut impl Hands, mut group: GroupRecord) -> Result<()> {
         let Life { engine, job, .. } = *self;
         if self.resume && group.state == State::Hold {
             group = self.unhold(&group).await?;
@@ -93,7 +95,9 @@ impl Life<'_> {
             if !matches!(group.state, State::Writing | State::Staged | State::Validating) {
                 return Ok(());
             }
-            hands.turn(&group)?;
+            if !hands.turn(&group)? {
+                return Ok(());
+            }
             let outcome = match group.state {
                 State::Writing => self.write_and_stage(hands, &group).await,
                 _ => self.validate_and_publish(hands, &group).await,
@@ -127,7 +131,7 @@ impl Life<'_> {
     }
 
     /// Failed units are written again in a new round; everything else is tried from where it stood.
-    async fn unhold(&self, group: &GroupRecord) -> Result<GroupRecord> {
+    pub async fn unhold(&self, group: &GroupRecord) -> Result<GroupRecord> {
         let units = rounds::latest_units(self.engine, group).await?;
         let failed: Vec<u32> = units.iter().filter(|u| u.state == UnitState::Failed).map(|u| u.unit).collect();
         if !failed.is_empty() {
@@ -232,10 +236,14 @@ pub async fn store_plan(engine: &Engine, job: &JobRecord, found: Inventory, limi
     store::store_plan(engine, found, make, &job.job, job.generation).await
 }
 
+/// Might planning get further when it is tried again? A damaged job folder can still be restored.
+pub fn may_pass(error: &Error) -> bool {
+    matches!(error.kind, Kind::Unavailable | Kind::Internal) || error.reason == Reason::LedgerDamaged
+}
+
 /// A request that cannot be planned leaves no unfinished job behind.
 pub async fn give_up_planning(engine: &Engine, job: &JobRecord, error: &Error) -> Result<()> {
-    // A damaged job folder can still be restored.
-    if matches!(error.kind, Kind::Unavailable | Kind::Internal) || error.reason == Reason::LedgerDamaged {
+    if may_pass(error) {
         return Ok(());
     }
     reject_unplanned(engine, job, error).await

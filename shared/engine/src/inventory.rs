@@ -22,7 +22,7 @@ use timelake_model::ledger::JobRecord;
 use timelake_model::request::{Ambiguous, Mode, OnSourceConflict, RowOptions};
 use timelake_model::time::{IsoDuration, MICROS_PER_DAY, Period, TimestampUs, Window};
 use timelake_model::{BackfillRequest, Column, ColumnType, Error, Inventory, Kind, LandPlan, LandReceipt, Reason, Result, TableContract};
-use timelake_source::{BoundObject, Inspection, SourceSpec, Sources};
+use timelake_source::{BoundObjects, Inspection, SourceSpec, Sources};
 use timelake_table::Difference;
 
 /// Target file size when the table names none; Iceberg's default.
@@ -258,9 +258,9 @@ pub fn time_field(table: &Table, contract: &TableContract) -> Result<i32> {
 /// What was found, with what is needed to read it.
 pub enum Taken {
     /// Units read the source's objects.
-    Direct { inventory: Box<Inventory>, bound: Vec<BoundObject> },
+    Direct { inventory: Box<Inventory>, bound: BoundObjects },
     /// The source is landed first.
-    ToLand { plan: Box<LandPlan>, bound: Vec<BoundObject> },
+    ToLand { plan: Box<LandPlan>, bound: BoundObjects },
 }
 
 /// How this process reads and is stopped.
@@ -313,8 +313,8 @@ pub async fn take(
             },
         ),
     };
-    let bound: Vec<BoundObject> = inspections.into_iter().map(|i| i.bound).collect();
-    let to_land = |inventory: Inventory, bound: Vec<BoundObject>| -> Result<Taken> {
+    let bound: BoundObjects = (0..).zip(inspections.into_iter().map(|i| i.bound)).collect();
+    let to_land = |inventory: Inventory, bound: BoundObjects| -> Result<Taken> {
         let folds = folds(open, rows, spec, &inventory, &bound, effort)?;
         Ok(Taken::ToLand { plan: Box::new(land::plan(job, effort.runs_folder.to_string(), inventory, folds)), bound })
     };
@@ -345,7 +345,7 @@ fn folds(
     rows: &RowOptions,
     spec: &Arc<SourceSpec>,
     inventory: &Inventory,
-    bound: &[BoundObject],
+    bound: &BoundObjects,
     effort: &Effort,
 ) -> Result<Vec<SeriesFold>> {
     if rows.ambiguous != Ambiguous::Infer {
@@ -363,7 +363,7 @@ pub async fn of_runs(
     plan: &LandPlan,
     receipts: &[LandReceipt],
     effort: &Effort<'_>,
-) -> Result<(Inventory, Vec<BoundObject>)> {
+) -> Result<(Inventory, BoundObjects)> {
     let mut now = table_state(open, &job.table, job.as_of)?;
     let before = &plan.inventory.table;
     // Runs have the columns of when they were landed; one that was added since is NULL in them.
@@ -373,7 +373,7 @@ pub async fn of_runs(
     let mut inventory = land::inventory(plan, receipts, now)?;
     let window = plan::window(&inventory);
     meet(&mut inventory, open, &job.request.rows, &window).await?;
-    let bound = reopen_runs(&inventory, effort)?;
+    let bound = reopen_runs(&inventory, None, effort)?;
     Ok((inventory, bound))
 }
 
@@ -384,28 +384,28 @@ pub fn run_spec(inventory: &Inventory) -> Result<Arc<SourceSpec>> {
     SourceSpec::new(&RowOptions::default(), &columns, &inventory.table.contract).map(Arc::new)
 }
 
-fn reopen_runs(inventory: &Inventory, effort: &Effort) -> Result<Vec<BoundObject>> {
-    let spec = run_spec(inventory)?;
-    let objects: Vec<SourceObject> = inventory.objects.iter().map(|o| o.object.clone()).collect();
-    let opened = objects.iter().try_for_each(timelake_source::verify_pin).and_then(|()| inspect(&objects, &spec, effort));
-    let inspections = opened.map_err(|e| match e.kind {
+fn reopen_runs(inventory: &Inventory, only: Option<&BTreeSet<u32>>, effort: &Effort) -> Result<BoundObjects> {
+    open_pinned(inventory, only, &run_spec(inventory)?, effort).map_err(|e| match e.kind {
         Kind::Conflict | Kind::NotFound => Error::conflict(Reason::SourceChanged, format!("a file of the landed source: {}", e.message))
             .hint("give the job up (timelake backfill cancel) and run its command again: it lands the source anew"),
         _ => e,
-    })?;
-    Ok(inspections.into_iter().map(|i| i.bound).collect())
+    })
 }
 
-/// Reads the footers again, for a job whose plan is stored; the objects must be the pinned ones.
-pub fn reopen(inventory: &Inventory, spec: &Arc<SourceSpec>, effort: &Effort) -> Result<Vec<BoundObject>> {
-    if inventory.landed.is_some() {
-        return reopen_runs(inventory, effort);
+/// Reads the footers again, of all objects or of `only` some, for a job whose plan is stored; the objects must be the
+/// pinned ones.
+pub fn reopen(inventory: &Inventory, only: Option<&BTreeSet<u32>>, spec: &Arc<SourceSpec>, effort: &Effort) -> Result<BoundObjects> {
+    match inventory.landed {
+        Some(_) => reopen_runs(inventory, only, effort),
+        None => open_pinned(inventory, only, spec, effort),
     }
-    let objects: Vec<SourceObject> = inventory.objects.iter().map(|o| o.object.clone()).collect();
-    for object in &objects {
-        timelake_source::verify_pin(object)?;
-    }
-    Ok(inspect(&objects, spec, effort)?.into_iter().map(|i| i.bound).collect())
+}
+
+fn open_pinned(inventory: &Inventory, only: Option<&BTreeSet<u32>>, spec: &Arc<SourceSpec>, effort: &Effort) -> Result<BoundObjects> {
+    let wanted = (0..).zip(&inventory.objects).filter(|(i, _)| only.is_none_or(|only| only.contains(i)));
+    let (places, objects): (Vec<u32>, Vec<SourceObject>) = wanted.map(|(i, o)| (i, o.object.clone())).unzip();
+    objects.iter().try_for_each(timelake_source::verify_pin)?;
+    Ok(places.into_iter().zip(inspect(&objects, spec, effort)?.into_iter().map(|i| i.bound)).collect())
 }
 
 fn inspect(objects: &[SourceObject], spec: &Arc<SourceSpec>, effort: &Effort) -> Result<Vec<Inspection>> {
@@ -414,7 +414,7 @@ fn inspect(objects: &[SourceObject], spec: &Arc<SourceSpec>, effort: &Effort) ->
 
 /// Statistics say only where a row group starts and ends. Where that is too little to bound a unit's memory,
 /// rows are counted per chunk, and series are sampled where one chunk alone is too large.
-fn refine(inventory: &mut Inventory, bound: &[BoundObject], job: &JobRecord, effort: &Effort) -> Result<()> {
+fn refine(inventory: &mut Inventory, bound: &BoundObjects, job: &JobRecord, effort: &Effort) -> Result<()> {
     let first = plan::plan(inventory, &job.job, job.generation, effort.limits)?;
     let period = inventory.table.period();
     let tolerated = first.unit_rows_limit + first.unit_rows_limit / 2;
@@ -433,7 +433,7 @@ fn refine(inventory: &mut Inventory, bound: &[BoundObject], job: &JobRecord, eff
                 let group = &mut inventory.objects[input.object as usize].row_groups[*g as usize];
                 let straddles = group.time.is_some_and(|(low, high)| period.ordinal(low.0) != period.ordinal(high.0));
                 if straddles && group.per_chunk.is_empty() {
-                    group.per_chunk = timelake_source::count_per_chunk(&bound[input.object as usize], *g, period)?;
+                    group.per_chunk = timelake_source::count_per_chunk(&bound[&input.object], *g, period)?;
                 }
             }
         }

@@ -7,6 +7,7 @@ use crate::identity::{job_id, request_hash};
 use crate::inventory::{OpenTable, check_request, open_table, spec};
 use crate::tables::start_main;
 use crate::tries::settle_job;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use timelake_model::ids::published_by;
 use timelake_model::inventory::SourceObject;
@@ -14,7 +15,8 @@ use timelake_model::ledger::{JobRecord, State};
 use timelake_model::{BackfillRequest, Error, JobId, Reason, Result, Window};
 
 /// How to treat an earlier job of the same or an older source.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Earlier {
     /// Load again although the job is published: a new generation.
     pub again: bool,

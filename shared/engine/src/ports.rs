@@ -160,5 +160,14 @@ pub trait UnitQueue: Send + Sync {
     async fn depth(&self, job: &JobId) -> Result<u64>;
 }
 
+/// Words to those who go on with a job where its units are worked off by functions. At least once, as messages are.
+#[async_trait]
+pub trait Signals: Send + Sync {
+    /// No unit of the round is pending any more.
+    async fn close(&self, key: &RoundKey) -> Result<()>;
+    /// The group is staged. `publish`: although its job is to stay staged.
+    async fn validate(&self, group: &GroupRecord, publish: bool) -> Result<()>;
+}
+
 /// Deliveries after which a unit's message is given up and the unit becomes FAILED.
 pub const MAX_DELIVERIES: u32 = 5;

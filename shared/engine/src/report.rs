@@ -101,6 +101,13 @@ pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
     })
 }
 
+/// Keeps the run manifest of a job that is over, where its readers look for it.
+pub async fn keep(engine: &Engine, job: &JobRecord) -> Result<()> {
+    let manifest = manifest(engine, job).await?;
+    let bytes = serde_json::to_vec_pretty(&manifest).map_err(|e| timelake_model::Error::internal(e.to_string()))?;
+    engine.objects.put(&crate::store::manifest_uri(engine, &job.job), bytes.into()).await
+}
+
 /// The files that the units looked at last. `None`: they look at none.
 async fn existing_files(engine: &Engine, job: &JobRecord, stored: &StoredPlan, groups: &[GroupRecord]) -> Option<Vec<ExistingFile>> {
     if job.request.rows.mode == Mode::Append {

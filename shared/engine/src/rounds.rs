@@ -17,7 +17,7 @@ use timelake_model::ledger::{
 use timelake_model::{Error, GroupName, JobId, Reason, Result};
 
 /// Messages sent between two moves of the cursor.
-const SEND_BATCH: usize = 100;
+pub(crate) const SEND_BATCH: usize = 100;
 
 /// Opens the generation of a stored plan.
 pub async fn open_generation(engine: &Engine, job: &JobRecord, stored: &StoredPlan) -> Result<()> {

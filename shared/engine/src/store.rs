@@ -7,7 +7,8 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use timelake_model::inventory::LiveRows;
-use timelake_model::ledger::{Phase, RoundKey};
+use timelake_model::ledger::{GroupRecord, Phase, RoundKey};
+use timelake_model::refresh::RefreshPlan;
 use timelake_model::timeline::{RunTimeline, Timeline};
 use timelake_model::{Error, GroupName, Inventory, JobId, Kind, LandPlan, Reason, Result, WritePlan};
 
@@ -58,6 +59,19 @@ async fn write_once<T: Serialize + DeserializeOwned>(engine: &Engine, uri: &str,
         return Ok(value);
     }
     read(engine, uri).await?.ok_or_else(|| Error::unavailable(Reason::StorageUnavailable, format!("{uri} was there and is gone")))
+}
+
+fn refresh_uri(engine: &Engine, group: &GroupRecord) -> String {
+    format!("{}/{}-refresh.json", folder(engine, &group.job, group.generation), group.group)
+}
+
+pub async fn load_refresh_plan(engine: &Engine, group: &GroupRecord) -> Result<Option<RefreshPlan>> {
+    read(engine, &refresh_uri(engine, group)).await
+}
+
+/// Stores what a group's refresh is to do, unless that is stored already; returns what is stored.
+pub async fn store_refresh_plan(engine: &Engine, group: &GroupRecord, plan: RefreshPlan) -> Result<RefreshPlan> {
+    write_once(engine, &refresh_uri(engine, group), plan).await
 }
 
 fn land_uri(engine: &Engine, job: &JobId, generation: u32) -> String {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use timelake_model::inventory::SourceObject;
 use timelake_model::ledger::{JobRecord, Phase, RoundKey, UnitMessage};
 use timelake_model::{AttemptId, Error, GroupName, Kind, LandPlan, Reason, Receipt, Result};
-use timelake_source::{BoundObject, SourceSpec};
+use timelake_source::{BoundObjects, SourceSpec};
 use tokio::runtime::Handle;
 
 /// How long a claim is held without a word from its attempt.
@@ -115,12 +115,12 @@ pub struct Writing<'a> {
     pub workers: &'a Workers<'a>,
     pub stored: &'a StoredPlan,
     pub spec: &'a Arc<SourceSpec>,
-    pub bound: &'a [BoundObject],
+    pub bound: &'a BoundObjects,
     bases: Mutex<HashMap<(GroupName, u32), Arc<RoundBase>>>,
 }
 
 impl<'a> Writing<'a> {
-    pub fn new(workers: &'a Workers<'a>, stored: &'a StoredPlan, spec: &'a Arc<SourceSpec>, bound: &'a [BoundObject]) -> Self {
+    pub fn new(workers: &'a Workers<'a>, stored: &'a StoredPlan, spec: &'a Arc<SourceSpec>, bound: &'a BoundObjects) -> Self {
         Writing { workers, stored, spec, bound, bases: Mutex::default() }
     }
 
@@ -140,7 +140,7 @@ pub struct Landing<'a> {
     pub workers: &'a Workers<'a>,
     pub plan: &'a LandPlan,
     pub spec: &'a Arc<SourceSpec>,
-    pub bound: &'a [BoundObject],
+    pub bound: &'a BoundObjects,
     pub buffer_bytes: usize,
     folds: Folds,
     doomed: AtomicBool,
@@ -155,7 +155,7 @@ impl<'a> Landing<'a> {
         workers: &'a Workers<'a>,
         plan: &'a LandPlan,
         spec: &'a Arc<SourceSpec>,
-        bound: &'a [BoundObject],
+        bound: &'a BoundObjects,
         buffer_bytes: usize,
         source_bytes: u64,
     ) -> Self {

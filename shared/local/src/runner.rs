@@ -21,7 +21,7 @@ use timelake_model::manifest::{RunManifest, StepTime};
 use timelake_model::request::RunOptions;
 use timelake_model::verdict::{Check, Verdict};
 use timelake_model::{Error, LandPlan, LandReceipt, Reason, Result, UnitReceipt};
-use timelake_source::{BoundObject, SourceSpec};
+use timelake_source::{BoundObjects, SourceSpec};
 use tokio::runtime::Handle;
 
 /// How far, and how.
@@ -59,7 +59,7 @@ enum Planned {
 /// The source as this process reads it; opened when units are to be written.
 struct Source {
     spec: Arc<SourceSpec>,
-    bound: Option<Vec<BoundObject>>,
+    bound: Option<BoundObjects>,
 }
 
 /// A process that does the units of its job itself.
@@ -183,7 +183,7 @@ impl<'a> Runner<'a> {
         let spec = source.spec.clone();
         let table = &layouts::with_specs(engine, table).await?;
         let taken = match to_land {
-            Some(plan) => Taken::ToLand { plan: Box::new(plan), bound: vec![] },
+            Some(plan) => Taken::ToLand { plan: Box::new(plan), bound: BoundObjects::new() },
             None => self.timed(Step::Inventory, None, inventory::take(table, job, &objects, &spec, &effort)).await?,
         };
         let (found, bound) = match taken {
@@ -208,7 +208,7 @@ impl<'a> Runner<'a> {
         &mut self,
         job: &JobRecord,
         plan: LandPlan,
-        bound: Vec<BoundObject>,
+        bound: BoundObjects,
         spec: &Arc<SourceSpec>,
         effort: &Effort<'_>,
     ) -> Result<Option<(LandPlan, Vec<LandReceipt>)>> {
@@ -220,7 +220,7 @@ impl<'a> Runner<'a> {
                 landing::check_space(&plan, &pending)?;
             }
             let bound = match bound.is_empty() || plan != ours {
-                true => inventory::reopen(&plan.inventory, spec, effort)?,
+                true => inventory::reopen(&plan.inventory, None, spec, effort)?,
                 false => bound,
             };
             let idle = idle(self.presence);
@@ -247,8 +247,8 @@ impl<'a> Runner<'a> {
 }
 
 impl Hands for AtWork<'_, '_> {
-    fn turn(&mut self, _group: &GroupRecord) -> Result<()> {
-        self.runner.stop.check()
+    fn turn(&mut self, _group: &GroupRecord) -> Result<bool> {
+        self.runner.stop.check().map(|()| true)
     }
 
     async fn write(&mut self, group: &GroupRecord) -> Result<bool> {
@@ -262,10 +262,10 @@ impl Hands for AtWork<'_, '_> {
         if self.source.bound.is_none() {
             let check_stop = move || stop.check();
             let effort = Effort { limits, sources: &engine.sources, runs_folder: "", check_stop: &check_stop };
-            let bound = tokio::task::block_in_place(|| inventory::reopen(&stored.inventory, &self.source.spec, &effort))?;
+            let bound = tokio::task::block_in_place(|| inventory::reopen(&stored.inventory, None, &self.source.spec, &effort))?;
             self.source.bound = Some(bound);
         }
-        let bound = self.source.bound.as_deref().unwrap_or_default();
+        let Some(bound) = &self.source.bound else { return Err(Error::internal("the source is not open")) };
         let spec = match stored.inventory.landed {
             Some(_) => inventory::run_spec(&stored.inventory)?,
             None => self.source.spec.clone(),

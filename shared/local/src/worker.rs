@@ -56,6 +56,7 @@ impl Attempts for Counted<'_> {
         let rows = match &receipt {
             Receipt::Write(r) => r.counts.rows_written,
             Receipt::Land(r) => r.rows_parsed,
+            Receipt::Refresh(_) => 0,
         };
         self.units.fetch_add(1, Ordering::Relaxed);
         self.rows.fetch_add(rows, Ordering::Relaxed);
@@ -150,7 +151,7 @@ impl Lake {
         };
         if job.state == State::Landing {
             let Some(plan) = store::load_land_plan(engine, &job.job, job.generation).await? else { return Ok(false) };
-            let bound = tokio::task::block_in_place(|| inventory::reopen(&plan.inventory, &spec, &effort))?;
+            let bound = tokio::task::block_in_place(|| inventory::reopen(&plan.inventory, None, &spec, &effort))?;
             let bytes = plan.inventory.objects.iter().map(|o| o.object.size).sum();
             let landing = Landing::new(&workers, &plan, &spec, &bound, limits.buffer_bytes() as usize, bytes);
             let counted = Counted { inner: &landing, units: AtomicU64::new(0), rows: AtomicU64::new(0) };
@@ -161,7 +162,7 @@ impl Lake {
         }
         let Some(stored) = store::load_plan(engine, &job.job, job.generation).await? else { return Ok(false) };
         let threads = writing_threads(&stored.plan, options)?;
-        let bound = tokio::task::block_in_place(|| inventory::reopen(&stored.inventory, &spec, &effort))?;
+        let bound = tokio::task::block_in_place(|| inventory::reopen(&stored.inventory, None, &spec, &effort))?;
         let spec = match stored.inventory.landed {
             Some(_) => inventory::run_spec(&stored.inventory)?,
             None => Arc::clone(&spec),

@@ -4,6 +4,7 @@ use crate::counts::Counts;
 use crate::error::Error;
 use crate::ids::AttemptId;
 use crate::land::LandReceipt;
+use crate::refresh::RefreshReceipt;
 use crate::time::TimestampUs;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 pub enum Receipt {
     Write(UnitReceipt),
     Land(LandReceipt),
+    Refresh(RefreshReceipt),
 }
 
 impl Receipt {
@@ -22,6 +24,7 @@ impl Receipt {
         match self {
             Receipt::Write(r) => (r.unit, r.round, &r.attempt),
             Receipt::Land(r) => (r.unit, r.round, &r.attempt),
+            Receipt::Refresh(r) => (r.unit, r.round, &r.attempt),
         }
     }
     /// Rows and bytes of what was written.
@@ -29,17 +32,18 @@ impl Receipt {
         match self {
             Receipt::Write(r) => (r.counts.rows_written, r.files.iter().map(|f| f.bytes).sum()),
             Receipt::Land(r) => (r.rows_in_runs(), r.runs.iter().map(|run| run.file.size).sum()),
+            Receipt::Refresh(r) => (r.range.rows, 0),
         }
     }
     pub fn into_written(self) -> Option<UnitReceipt> {
         match self {
             Receipt::Write(receipt) => Some(receipt),
-            Receipt::Land(_) => None,
+            Receipt::Land(_) | Receipt::Refresh(_) => None,
         }
     }
     pub fn into_landed(self) -> Option<LandReceipt> {
         match self {
-            Receipt::Write(_) => None,
+            Receipt::Write(_) | Receipt::Refresh(_) => None,
             Receipt::Land(receipt) => Some(receipt),
         }
     }

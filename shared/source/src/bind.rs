@@ -15,9 +15,13 @@ use arrow::datatypes::{DataType, Fields, TimeUnit};
 use parquet::arrow::{ProjectionMask, parquet_to_arrow_schema, parquet_to_arrow_schema_by_columns};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use timelake_model::similar::nearest;
 use timelake_model::{ColumnType, Error, Reason, Result, SourceObject};
+
+/// Objects by their place in the inventory; those that nobody here reads may be missing.
+pub type BoundObjects = BTreeMap<u32, BoundObject>;
 
 /// A source object whose columns are bound: what a reader needs. Cheap to clone.
 #[derive(Debug, Clone)]

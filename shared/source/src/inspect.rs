@@ -4,7 +4,7 @@
 //! Takes pinned objects, gives an [`Inspection`] each. Must never give a time range that a row of the row group lies
 //! outside of: the plan would send nobody for that row.
 
-use crate::bind::{BindOutcome, BoundObject, Content, Read, bind, column_not_found};
+use crate::bind::{BindOutcome, BoundObject, BoundObjects, Content, Read, bind, column_not_found};
 use crate::file::{SourceFile, read_footer};
 use crate::kind::{Kind, kind_of};
 use crate::leaf::first_rows;
@@ -387,9 +387,9 @@ fn text_bytes(bound: &BoundObject, leaf: usize, measure: bool) -> Result<u64> {
 }
 
 /// Sorted sample of a key column (index of the target) as text, from row groups spread over the source.
-pub fn sample_series(objects: &[BoundObject], target: usize, limit: usize) -> Result<Vec<String>> {
+pub fn sample_series(objects: &BoundObjects, target: usize, limit: usize) -> Result<Vec<String>> {
     let groups: Vec<(&BoundObject, u32)> =
-        objects.iter().flat_map(|object| (0..object.row_groups()).map(move |group| (object, group))).collect();
+        objects.values().flat_map(|object| (0..object.row_groups()).map(move |group| (object, group))).collect();
     let picked = groups.len().min(SAMPLED_ROW_GROUPS);
     let mut values = BTreeSet::new();
     for pick in 0..picked {

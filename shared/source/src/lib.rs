@@ -26,7 +26,7 @@ mod text;
 pub mod zone;
 
 pub use batch::{BadRecord, ConvertedColumn, SourceBatch, TimeColumn};
-pub use bind::BoundObject;
+pub use bind::{BoundObject, BoundObjects};
 pub use cell::{CellFault, Position};
 pub use convert::{FoldRow, NumberFormat, Rules, TimestampFormat, convert_column};
 pub use inspect::{Inspection, count_per_chunk, inspect, inspect_all, sample_series};

@@ -309,7 +309,7 @@ fn keys_are_dictionaries_batches_are_filtered_and_rows_are_counted_in_the_file()
     }
     assert_eq!(seen, [(0, 0, 65_536), (0, 65_536, 34_464), (1, 100_000, 50_000)]);
     assert_eq!(dictionaries[0], dictionaries[1], "batches of a row group share their dictionary");
-    assert_eq!(sample_series(&[found[0].bound.clone()], spec.series_key()[0], 10).unwrap().len(), 10);
+    assert_eq!(sample_series(&[(0, found[0].bound.clone())].into(), spec.series_key()[0], 10).unwrap().len(), 10);
     let width = found[0].key_and_payload_bytes_per_row;
     assert!((20..40).contains(&width), "{width}");
 }

@@ -4,7 +4,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, Package
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// What each crate may depend on among ours: model ← {source, table} ← engine ← {local, aws} ← cli.
+/// What each crate may depend on among ours: model ← {source, table} ← engine ← {local, aws} ← {functions, cli}.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("timelake-model", &[]),
     ("timelake-source", &["timelake-model"]),
@@ -13,6 +13,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("timelake-local", &["timelake-model", "timelake-source", "timelake-table", "timelake-engine"]),
     ("timelake-aws", &["timelake-model", "timelake-source", "timelake-table", "timelake-engine"]),
     ("timelake-cli", &["timelake-model", "timelake-source", "timelake-table", "timelake-engine", "timelake-local", "timelake-aws"]),
+    ("timelake-functions", &["timelake-model", "timelake-engine", "timelake-aws"]),
+    ("timelake-planner", &["timelake-model", "timelake-engine", "timelake-functions"]),
+    ("timelake-writer", &["timelake-model", "timelake-engine", "timelake-functions"]),
+    ("timelake-finalizer", &["timelake-model", "timelake-engine", "timelake-functions"]),
+    ("timelake-refresher", &["timelake-model", "timelake-engine", "timelake-functions"]),
+    ("timelake-sweeper", &["timelake-model", "timelake-engine", "timelake-functions"]),
     // For tests only: nothing but tests may depend on it (see below).
     ("timelake-testkit", &["timelake-model", "timelake-source", "timelake-table", "timelake-engine"]),
     ("timelake-tests", &[]),
@@ -30,6 +36,7 @@ const MUST_NOT_REACH: &[(&str, &[&str])] = &[
     ("timelake-engine", &["rusqlite", "libsqlite3-sys", "aws-"]),
     ("timelake-local", &["aws-"]),
     ("timelake-aws", &["rusqlite", "libsqlite3-sys"]),
+    ("timelake-functions", &["rusqlite", "libsqlite3-sys"]),
     // One TLS stack.
     ("timelake-cli", &["native-tls", "openssl-sys", "aws-lc", "s2n-tls"]),
 ];

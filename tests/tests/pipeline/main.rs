@@ -8,6 +8,7 @@ mod cases;
 mod changed_table;
 mod contract;
 mod dry_run;
+mod functions;
 mod gc;
 mod hostile;
 mod kills;

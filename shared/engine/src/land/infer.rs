@@ -314,7 +314,7 @@ fn repeats_the_file_before(rows: &[InFold], step: usize) -> bool {
 }
 
 fn scan(reading: &Reading, types: &[arrow::datatypes::DataType], source: u32, zone: &Zone) -> Result<FileScan> {
-    let bound = reading.bound.get(source as usize).ok_or_else(|| Error::internal(format!("no source {source}")))?;
+    let bound = reading.bound.get(&source).ok_or_else(|| Error::internal(format!("no source {source}")))?;
     // Only its keys are used: series are small numbers here, their texts are made once.
     let mut rows = UnitRows::new(&reading.inventory.table, types)?;
     let mut starts = FoldStarts { zone: ZoneConverter::new(zone), last: None };

@@ -26,7 +26,7 @@ use timelake_model::ledger::{JobRecord, Phase, PlanRecord, RoundKey, State, Unit
 use timelake_model::receipt::RowErrors;
 use timelake_model::request::{Ambiguous, OnBadRow, RowOptions};
 use timelake_model::{Counts, Error, GroupName, Inventory, Reason, Result, WritePlan};
-use timelake_source::{BoundObject, ConvertedColumn};
+use timelake_source::{BoundObject, BoundObjects, ConvertedColumn};
 
 /// Units that decode the source more often than this (in thousandths) cost more than writing and reading it once more.
 pub const LANDED_FROM_PERMILLE: u64 = 4_000;
@@ -34,12 +34,12 @@ pub const LANDED_FROM_PERMILLE: u64 = 4_000;
 const SEND_BATCH: usize = 100;
 
 /// Must the source be landed, whatever its statistics?
-pub fn is_needed(rows: &RowOptions, bound: &[BoundObject]) -> bool {
+pub fn is_needed(rows: &RowOptions, bound: &BoundObjects) -> bool {
     // The rows of a sample are those that are landed: row groups are planned whole.
-    bound.iter().any(|b| b.spec().first_rows().is_some())
+    bound.values().any(|b| b.spec().first_rows().is_some())
         || rows.ambiguous == Ambiguous::Infer
         || rows.on_bad_row == OnBadRow::Quarantine
-        || bound.iter().any(BoundObject::is_text)
+        || bound.values().any(BoundObject::is_text)
 }
 
 /// Would units read a columnar source so often that landing is cheaper?
@@ -105,6 +105,11 @@ async fn open(engine: &Engine, job: &JobRecord, plan: &LandPlan) -> Result<Vec<u
         engine.jobs.open_round(&record, plan.inventory.table.snapshot_id).await?;
         reached(Boundary::LandUnitsStored);
     }
+    resend(engine, job).await
+}
+
+/// Sends the messages of splits that are PENDING; which they are.
+pub async fn resend(engine: &Engine, job: &JobRecord) -> Result<Vec<u32>> {
     let pending: Vec<UnitRecord> = units(engine, job).await?.into_iter().filter(|u| u.state == UnitState::Pending).collect();
     let messages: Vec<UnitMessage> = pending.iter().map(|u| UnitMessage { key: u.key.clone(), unit: u.unit }).collect();
     for batch in messages.chunks(SEND_BATCH) {

@@ -45,7 +45,7 @@ pub struct LandTask<'a> {
 }
 
 pub fn land(task: &LandTask) -> Result<LandReceipt> {
-    let bound = task.reading.bound.get(task.unit as usize).ok_or_else(|| Error::internal(format!("no split {}", task.unit)))?;
+    let bound = task.reading.bound.get(&task.unit).ok_or_else(|| Error::internal(format!("no split {}", task.unit)))?;
     let state = &task.plan.inventory.table;
     let types = row_types(task.table, state)?;
     let everything = WorkUnit {

@@ -20,7 +20,7 @@ use timelake_model::receipt::RowGroupRows;
 use timelake_model::request::{OnBadRow, OnOutOfRange, RowOptions, TimeUnit};
 use timelake_model::time::Period;
 use timelake_model::{Counts, Error, Reason, Result, TimestampUs, Window};
-use timelake_source::{BoundObject, CellFault, ConvertedColumn, Position, SourceBatch, SourceSpec, TimeColumn};
+use timelake_source::{BoundObjects, CellFault, ConvertedColumn, Position, SourceBatch, SourceSpec, TimeColumn};
 
 /// Numbers below this are no times of our days in whatever unit: they need not be explained by another one.
 const START_OF_2000_US: i64 = 946_684_800_000_000;
@@ -30,7 +30,7 @@ pub struct Reading<'a> {
     pub inventory: &'a Inventory,
     pub options: &'a RowOptions,
     pub spec: &'a Arc<SourceSpec>,
-    pub bound: &'a [BoundObject],
+    pub bound: &'a BoundObjects,
     /// Which pass of a repeated hour a row is of, where that was inferred.
     pub folds: Option<&'a Folds>,
     /// Asked once per batch.
@@ -70,7 +70,8 @@ pub struct RejectedRow {
 pub fn gather(reading: &Reading, unit: &WorkUnit, rows: &mut UnitRows) -> Result<Gathered> {
     let mut gatherer = Gatherer::new(reading, unit, rows)?;
     for input in &unit.inputs {
-        let bound = &reading.bound[input.object as usize];
+        let missing = || Error::internal(format!("source object {} was not opened", input.object));
+        let bound = reading.bound.get(&input.object).ok_or_else(missing)?;
         let owned: &[u32] = unit.owns.iter().find(|o| o.object == input.object).map_or(&[], |o| &o.row_groups);
         for batch in timelake_source::read(bound, &input.row_groups)? {
             (reading.check_stop)()?;

@@ -263,9 +263,9 @@ struct AtWork<'a> {
 }
 
 impl Hands for AtWork<'_> {
-    fn turn(&mut self, group: &GroupRecord) -> Result<()> {
+    fn turn(&mut self, group: &GroupRecord) -> Result<bool> {
         self.life.forget("turn", group);
-        Ok(())
+        Ok(true)
     }
 
     async fn write(&mut self, group: &GroupRecord) -> Result<bool> {

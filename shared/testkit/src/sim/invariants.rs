@@ -122,6 +122,7 @@ fn files_of(receipt: &Receipt) -> Vec<&str> {
     match receipt {
         Receipt::Write(r) => r.files.iter().map(|f| f.path.as_str()).chain(r.manifests.iter().map(|m| m.path.as_str())).collect(),
         Receipt::Land(r) => r.runs.iter().map(|run| run.file.uri.as_str()).collect(),
+        Receipt::Refresh(_) => vec![],
     }
 }
 

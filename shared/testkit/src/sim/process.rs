@@ -22,7 +22,7 @@ use timelake_model::ledger::{GroupRecord, JobRecord, Phase, State};
 use timelake_model::time::IsoDuration;
 use timelake_model::verdict::{Check, Verdict};
 use timelake_model::{BackfillRequest, Error, JobId, Kind, Reason, Result, SourceObject, UnitReceipt};
-use timelake_source::{BoundObject, SourceSpec};
+use timelake_source::{BoundObjects, SourceSpec};
 
 /// Times a request is opened again because another process ran its job meanwhile.
 const OPEN_TRIES: u32 = 5;
@@ -231,13 +231,13 @@ impl Process {
         Ok(State::Writing)
     }
 
-    fn bound(&self, stored: &StoredPlan, spec: &Arc<SourceSpec>) -> Result<Vec<BoundObject>> {
+    fn bound(&self, stored: &StoredPlan, spec: &Arc<SourceSpec>) -> Result<BoundObjects> {
         let check_stop = || self.stop.check();
         let effort = Effort { limits: LIMITS, sources: &self.engine.sources, runs_folder: "", check_stop: &check_stop };
-        inventory::reopen(&stored.inventory, spec, &effort)
+        inventory::reopen(&stored.inventory, None, spec, &effort)
     }
 
-    fn write(&self, job: &JobRecord, stored: &StoredPlan, spec: &Arc<SourceSpec>, bound: &[BoundObject]) -> Result<()> {
+    fn write(&self, job: &JobRecord, stored: &StoredPlan, spec: &Arc<SourceSpec>, bound: &BoundObjects) -> Result<()> {
         let idle = || {
             // What processes held that are gone is given back at once.
             let mut state = self.desk.world.lock();
@@ -271,12 +271,12 @@ struct AtWork<'a> {
     job: &'a JobRecord,
     stored: &'a StoredPlan,
     spec: Arc<SourceSpec>,
-    bound: Option<Vec<BoundObject>>,
+    bound: Option<BoundObjects>,
 }
 
 impl Hands for AtWork<'_> {
-    fn turn(&mut self, _: &GroupRecord) -> Result<()> {
-        self.process.stop.check()
+    fn turn(&mut self, _: &GroupRecord) -> Result<bool> {
+        self.process.stop.check().map(|()| true)
     }
     async fn write(&mut self, group: &GroupRecord) -> Result<bool> {
         if rounds::resend_pending(&self.process.engine, group).await? == 0 {

@@ -1,0 +1,167 @@
+//! The finalizer: what follows when the last unit of a round has ended, and validation and publishing.
+
+use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent};
+use std::future::Future;
+use timelake_engine::advance::{Hands, Life};
+use timelake_engine::progress::StopFlag;
+use timelake_engine::validate::{self, Effort, ReadBack};
+use timelake_engine::{refresh, report, store, tries};
+use timelake_functions::{Cloud, Unwatched, batch, decode};
+use timelake_model::ledger::{GroupRecord, JobRecord, Phase, RoundKey, State};
+use timelake_model::messages::{Close, ToFinalizer, Validate};
+use timelake_model::verdict::{Check, Verdict};
+use timelake_model::{Error, GroupName, JobId, Reason, Result, UnitReceipt};
+
+/// Files that are read back at a time.
+const THREADS: usize = 2;
+
+pub async fn handle(cloud: &Cloud, event: SqsEvent, stop: &StopFlag) -> SqsBatchResponse {
+    batch(event, async |message| match decode(message)? {
+        ToFinalizer::Close(close) if close.key.phase == Phase::Refresh => refreshed(cloud, &close).await,
+        ToFinalizer::Close(close) => written(cloud, &close, stop).await,
+        ToFinalizer::Validate(validate) => validated(cloud, &validate, stop).await,
+    })
+    .await
+}
+
+/// The last unit of a round is written: the group is staged, and validation is asked for.
+async fn written(cloud: &Cloud, close: &Close, stop: &StopFlag) -> Result<()> {
+    let Some(stands) = Stands::load(cloud, life(&close.key)).await? else { return Ok(()) };
+    let group = match stands.group.state {
+        State::Writing => stands.go_on(cloud, Turn::Stage, stop).await?,
+        // This message came before, and may have died with what it was to do next.
+        _ => stands.group.clone(),
+    };
+    match group.state {
+        State::Staged => cloud.signals.validate(&group, false).await,
+        State::Published => stands.published(cloud, &group).await,
+        _ => stands.told(cloud).await,
+    }
+}
+
+/// The group is validated and, unless it is to stay staged, published.
+async fn validated(cloud: &Cloud, message: &Validate, stop: &StopFlag) -> Result<()> {
+    let Some(stands) = Stands::load(cloud, (&message.job, message.generation, &message.group)).await? else { return Ok(()) };
+    let group = match stands.group.state {
+        State::Staged | State::Validating => {
+            let stage_only = stands.job.request.run.stage_only && !message.publish;
+            stands.go_on(cloud, Turn::Publish { stage_only }, stop).await?
+        }
+        _ => stands.group.clone(),
+    };
+    match group.state {
+        State::Published => stands.published(cloud, &group).await,
+        _ => stands.told(cloud).await,
+    }
+}
+
+/// The feed knows all changed chunks.
+async fn refreshed(cloud: &Cloud, close: &Close) -> Result<()> {
+    let Some(stands) = Stands::load(cloud, life(&close.key)).await? else { return Ok(()) };
+    if refresh::close(&cloud.engine, &stands.group).await? {
+        stands.told(cloud).await?;
+    }
+    Ok(())
+}
+
+/// How far one message takes a group: validation may take as long as a function may run, so it has a message of its own.
+#[derive(Clone, Copy)]
+enum Turn {
+    Stage,
+    Publish { stage_only: bool },
+}
+
+fn life(key: &RoundKey) -> (&JobId, u32, &GroupName) {
+    (&key.job, key.generation, &key.group)
+}
+
+/// A group in the current life of its job.
+struct Stands {
+    job: JobRecord,
+    group: GroupRecord,
+    stored: store::StoredPlan,
+}
+
+impl Stands {
+    /// `None`: the message is of an older life.
+    async fn load(cloud: &Cloud, key: (&JobId, u32, &GroupName)) -> Result<Option<Stands>> {
+        let (engine, (job, generation, group)) = (&cloud.engine, key);
+        let Some(job) = engine.jobs.job(job).await?.filter(|j| j.generation == generation) else { return Ok(None) };
+        let Some(group) = engine.jobs.group(&job.job, generation, group).await? else { return Ok(None) };
+        let stored = store::load_plan(engine, &job.job, generation).await?;
+        let stored = stored.ok_or_else(|| Error::corrupt(Reason::LedgerDamaged, format!("the plan of job {} is gone", job.job)))?;
+        Ok(Some(Stands { job, group, stored }))
+    }
+
+    /// Takes the group as far as the turn goes; what it is then.
+    async fn go_on(&self, cloud: &Cloud, turn: Turn, stop: &StopFlag) -> Result<GroupRecord> {
+        let engine = &cloud.engine;
+        let stage_only = matches!(turn, Turn::Publish { stage_only: true });
+        let life = Life { engine, job: &self.job, stored: &self.stored, resume: false, stage_only };
+        let mut hands = Finalizing { cloud, stands: self, turn, stop };
+        life.go_on_with(&mut hands, self.group.clone()).await?;
+        tries::change_group(engine, &self.group, |_| false).await
+    }
+
+    /// What was published is told to the feed, and the run manifest is kept.
+    async fn published(&self, cloud: &Cloud, group: &GroupRecord) -> Result<()> {
+        let engine = &cloud.engine;
+        refresh::open(engine, &self.job, &self.stored, group).await?;
+        self.told(cloud).await
+    }
+
+    /// The job's state follows from its groups'; once it is over, its run manifest is kept.
+    async fn told(&self, cloud: &Cloud) -> Result<()> {
+        let (engine, id) = (&cloud.engine, &self.job.job);
+        tries::settle_job(engine, id, self.job.generation).await?;
+        match engine.jobs.job(id).await?.filter(|job| job.state.is_final()) {
+            Some(job) => report::keep(engine, &job).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// The hands of a function: units are written by others.
+struct Finalizing<'a> {
+    cloud: &'a Cloud,
+    stands: &'a Stands,
+    turn: Turn,
+    stop: &'a StopFlag,
+}
+
+impl Hands for Finalizing<'_> {
+    fn turn(&mut self, group: &GroupRecord) -> Result<bool> {
+        self.stop.check()?;
+        Ok(match self.turn {
+            Turn::Stage => group.state == State::Writing,
+            Turn::Publish { .. } => matches!(group.state, State::Staged | State::Validating),
+        })
+    }
+
+    async fn write(&mut self, _: &GroupRecord) -> Result<bool> {
+        Ok(false)
+    }
+
+    async fn validate(&mut self, group: &GroupRecord, receipts: &[UnitReceipt]) -> Result<Verdict> {
+        let Stands { job, stored, .. } = self.stands;
+        let effort =
+            Effort { read_back: ReadBack::of(job.request.run.verify_full), threads: THREADS, progress: &Unwatched, stop: self.stop };
+        validate::validate(&self.cloud.engine, job, stored, group, receipts, &effort).await
+    }
+
+    async fn stage<T>(&mut self, stage: impl Future<Output = Result<T>>) -> Result<T> {
+        stage.await
+    }
+
+    async fn publish<T>(&mut self, publish: impl Future<Output = Result<T>>) -> Result<T> {
+        publish.await
+    }
+
+    fn approved(&mut self, checks: Vec<Check>) {
+        tracing::info!(checks = checks.len(), "approved");
+    }
+
+    fn note(&mut self, text: &str) {
+        tracing::info!("{text}");
+    }
+}

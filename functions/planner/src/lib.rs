@@ -1,0 +1,224 @@
+//! The planner: takes a request as far as messages in the queue; says how a job stands; goes on with a landed source.
+//!
+//! Every step is stored once and looked up first, so that a planner that was cut off is simply called again, and two at
+//! once end at the same plan.
+
+use aws_lambda_events::event::sqs::SqsEvent;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::path::Path;
+use timelake_engine::advance::{self, Life};
+use timelake_engine::inventory::{self, Effort, OpenTable, Taken};
+use timelake_engine::open::{self, Earlier};
+use timelake_engine::progress::StopFlag;
+use timelake_engine::{fanin, land, layouts, report, store};
+use timelake_functions::{Cloud, batch, decode};
+use timelake_model::ledger::{JobRecord, Phase, State, UnitState};
+use timelake_model::messages::Close;
+use timelake_model::request::OnBadRow;
+use timelake_model::{BackfillRequest, Error, Inventory, JobId, LandPlan, LandReceipt, Reason, Result, SourceObject};
+
+/// Memory for the list of rows that were left out.
+const MOST_REJECTED_BYTES: usize = 256 << 20;
+
+/// What the planner is asked for: by the state machine, by hand.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+enum Action {
+    Plan {
+        request: Box<BackfillRequest>,
+        #[serde(default)]
+        options: Earlier,
+    },
+    Status {
+        job: JobId,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct Planned {
+    job: JobId,
+    #[serde(rename = "gen")]
+    generation: u32,
+    state: State,
+    already_published: bool,
+}
+
+/// A job and, once it stands still, its run manifest without the long lists.
+#[derive(Debug, Serialize)]
+struct Status {
+    job: JobId,
+    #[serde(rename = "gen")]
+    generation: u32,
+    state: State,
+    report: Option<Value>,
+}
+
+/// An action, or close messages of landed sources.
+pub async fn handle(cloud: &Cloud, event: Value, stop: &StopFlag) -> Result<Value> {
+    if event.get("Records").is_some() {
+        let event: SqsEvent = parsed(event)?;
+        return json(&batch(event, async |message| landed(cloud, &decode(message)?, stop).await).await);
+    }
+    match parsed(event)? {
+        Action::Plan { request, options } => json(&plan(cloud, &request, &options, stop).await?),
+        Action::Status { job } => json(&status(cloud, &job).await?),
+    }
+}
+
+async fn plan(cloud: &Cloud, request: &BackfillRequest, options: &Earlier, stop: &StopFlag) -> Result<Planned> {
+    // There is no current folder: sources are addresses.
+    let opened = open::open(&cloud.engine, request, options, Path::new("/")).await?;
+    let planned =
+        |job: JobRecord, already_published| Planned { job: job.job, generation: job.generation, state: job.state, already_published };
+    if opened.already_published {
+        return Ok(planned(opened.job, true));
+    }
+    let (id, generation) = (opened.job.job.clone(), opened.job.generation);
+    go_on(cloud, &opened.job, &opened.table, Some(opened.objects), stop).await?;
+    let job = cloud.engine.jobs.job(&id).await?.filter(|j| j.generation == generation);
+    Ok(planned(job.ok_or_else(|| Error::internal(format!("job {id} is gone from the ledger")))?, false))
+}
+
+/// From wherever the job's planning stands.
+async fn go_on(cloud: &Cloud, job: &JobRecord, table: &OpenTable, objects: Option<Vec<SourceObject>>, stop: &StopFlag) -> Result<()> {
+    let engine = &cloud.engine;
+    if let Some(stored) = store::load_plan(engine, &job.job, job.generation).await? {
+        return opened(cloud, job, &stored).await;
+    }
+    let outcome = match (store::load_land_plan(engine, &job.job, job.generation).await?, objects) {
+        (Some(plan), _) => begin_landing(cloud, job, plan, stop).await,
+        (None, Some(objects)) => inventory(cloud, job, table, objects, stop).await,
+        (None, None) => {
+            Err(Error::conflict(Reason::WrongState, format!("job {} has no plan yet", job.job)).hint("submit its request again"))
+        }
+    };
+    if let Err(error) = &outcome {
+        advance::give_up_planning(engine, job, error).await?;
+    }
+    outcome
+}
+
+async fn inventory(cloud: &Cloud, job: &JobRecord, table: &OpenTable, objects: Vec<SourceObject>, stop: &StopFlag) -> Result<()> {
+    let engine = &cloud.engine;
+    let runs_folder = store::runs_uri(engine, &job.job, job.generation);
+    let check_stop = || stop.check();
+    let effort = Effort { limits: cloud.limits(), sources: &engine.sources, runs_folder: &runs_folder, check_stop: &check_stop };
+    let table = layouts::with_specs(engine, table).await?;
+    let spec = inventory::spec(&job.request.rows, &table)?;
+    let taken = inventory::take(&table, job, &objects, &spec, &effort).await?;
+    match taken {
+        Taken::Direct { inventory, .. } => store_plan(cloud, job, *inventory).await,
+        Taken::ToLand { plan, .. } => begin_landing(cloud, job, *plan, stop).await,
+    }
+}
+
+async fn begin_landing(cloud: &Cloud, job: &JobRecord, plan: LandPlan, stop: &StopFlag) -> Result<()> {
+    let (plan, pending) = land::begin(&cloud.engine, job, plan).await?;
+    if pending.is_empty() { of_runs(cloud, job, &plan, stop).await } else { Ok(()) }
+}
+
+/// The last split of a job is landed.
+async fn landed(cloud: &Cloud, message: &Close, stop: &StopFlag) -> Result<()> {
+    let (engine, key) = (&cloud.engine, &message.key);
+    let job = engine.jobs.job(&key.job).await?;
+    let Some(job) = job.filter(|j| key.phase == Phase::Land && j.generation == key.generation && !j.state.is_final()) else {
+        return Ok(());
+    };
+    let Some(plan) = store::load_land_plan(engine, &job.job, job.generation).await? else { return Ok(()) };
+    if land::units(engine, &job).await?.iter().any(|u| u.state == UnitState::Pending) {
+        return Ok(()); // whoever lands the last one says so again
+    }
+    let outcome = of_runs(cloud, &job, &plan, stop).await;
+    match outcome {
+        // Told by the job; the message has done its work.
+        Err(error) if !advance::may_pass(&error) => advance::give_up_planning(engine, &job, &error).await,
+        outcome => outcome,
+    }
+}
+
+async fn of_runs(cloud: &Cloud, job: &JobRecord, plan: &LandPlan, stop: &StopFlag) -> Result<()> {
+    let engine = &cloud.engine;
+    if let Some(stored) = store::load_plan(engine, &job.job, job.generation).await? {
+        return opened(cloud, job, &stored).await;
+    }
+    let receipts = land::receipts(engine, job, plan).await?;
+    list_rejected(cloud, job, &receipts).await?;
+    if !land::judge(engine, job, &receipts).await? {
+        return Ok(());
+    }
+    let check_stop = || stop.check();
+    let effort = Effort { limits: cloud.limits(), sources: &engine.sources, runs_folder: &plan.folder, check_stop: &check_stop };
+    let table = layouts::with_specs(engine, &inventory::open_table(engine, &job.table).await?).await?;
+    let (found, _) = inventory::of_runs(&table, job, plan, &receipts, &effort).await?;
+    store_plan(cloud, job, found).await
+}
+
+async fn store_plan(cloud: &Cloud, job: &JobRecord, found: Inventory) -> Result<()> {
+    let stored = advance::store_plan(&cloud.engine, job, found, cloud.limits()).await?;
+    opened(cloud, job, &stored).await
+}
+
+/// Joins the splits' lists of rows that were left out, in source order.
+async fn list_rejected(cloud: &Cloud, job: &JobRecord, receipts: &[LandReceipt]) -> Result<()> {
+    if job.request.rows.on_bad_row != OnBadRow::Quarantine {
+        return Ok(());
+    }
+    let objects = &cloud.engine.objects;
+    let mut all = Vec::new();
+    for part in receipts.iter().filter_map(|r| r.rejected.as_ref()) {
+        let bytes = objects.read(part).await?;
+        if all.len() + bytes.len() > MOST_REJECTED_BYTES {
+            return Err(Error::invalid(Reason::TooManyBadRows, "the rows that were left out are more than can be listed")
+                .hint("mend the source, or set a limit: --max-bad-rows"));
+        }
+        all.extend_from_slice(&bytes);
+    }
+    objects.put(&store::rejected_uri(&cloud.engine, &job.job), all.into()).await
+}
+
+/// Branches, units and messages are there; a group without pending units is closed by hand.
+async fn opened(cloud: &Cloud, job: &JobRecord, stored: &store::StoredPlan) -> Result<()> {
+    let engine = &cloud.engine;
+    Life { engine, job, stored, resume: false, stage_only: job.request.run.stage_only }.open().await?;
+    fanin::nudge(engine, cloud.signals.as_ref(), job, false).await
+}
+
+async fn status(cloud: &Cloud, job: &JobId) -> Result<Status> {
+    let engine = &cloud.engine;
+    let job = engine.jobs.job(job).await?.ok_or_else(|| Error::not_found(Reason::JobNotFound, format!("there is no job {job}")))?;
+    let stands = job.state.is_final() || matches!(job.state, State::Hold | State::Staged);
+    let report = match stands {
+        true => Some(short(json(&report::manifest(engine, &job).await?)?)),
+        false => None,
+    };
+    Ok(Status { job: job.job, generation: job.generation, state: job.state, report })
+}
+
+/// A state machine's answer has room for 256 KB: lists that grow with the job are left to `report`.
+fn short(mut manifest: Value) -> Value {
+    const LONG: [&str; 7] = ["chunks", "series_outliers", "rollup_ranges", "column_sums", "errors", "files_missing_column", "warnings"];
+    /// Entries of a list that are told.
+    const MOST: usize = 20;
+    if let Some(object) = manifest.as_object_mut() {
+        for name in LONG {
+            match object.get_mut(name) {
+                Some(Value::Array(list)) => list.truncate(MOST),
+                Some(Value::Object(map)) if map.len() > MOST => map.clear(),
+                _ => {}
+            }
+        }
+    }
+    manifest
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(event: Value) -> Result<T> {
+    serde_json::from_value(event).map_err(|e| {
+        Error::invalid(Reason::InvalidOption, format!("this is no event of the planner: {e}"))
+            .hint(r#"send {"action": "plan", "request": {...}} as timelake backfill --save-request writes it, or {"action": "status", "job": "..."}"#)
+    })
+}
+
+fn json(value: &impl Serialize) -> Result<Value> {
+    serde_json::to_value(value).map_err(|e| Error::internal(e.to_string()))
+}

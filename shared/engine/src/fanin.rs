@@ -1,0 +1,75 @@
+//! Fan-in where units are worked off by others: who says that the last one has ended, and who says it again.
+//!
+//! Messages and counters are hints. Whoever gets a message looks into the ledger, and what was lost is said again.
+
+use crate::Engine;
+use crate::ports::Signals;
+use crate::refresh;
+use crate::rounds::{latest_units, resend_pending, round_key};
+use crate::store::load_plan;
+use timelake_model::ledger::{GroupRecord, JobRecord, Phase, RoundKey, State, UnitState};
+use timelake_model::{GroupName, Result};
+
+/// Says that a round is over, if none of its units is left.
+pub async fn close_if_last(engine: &Engine, signals: &dyn Signals, key: &RoundKey) -> Result<()> {
+    let counters = engine.jobs.counters(key).await?;
+    match !counters.is_empty() && counters.iter().all(|c| c.remaining == 0) {
+        true => signals.close(key).await,
+        false => Ok(()),
+    }
+}
+
+/// Do attempts at the round's units still count?
+pub async fn is_open(engine: &Engine, key: &RoundKey) -> Result<bool> {
+    Ok(engine.jobs.counters(key).await?.iter().any(|c| c.open))
+}
+
+/// Says once more what a job waits for: after it was opened (nobody closes a round without units), and when messages were
+/// lost. `resend`: units that are pending get their messages again, too.
+pub async fn nudge(engine: &Engine, signals: &dyn Signals, job: &JobRecord, resend: bool) -> Result<()> {
+    if matches!(job.state, State::Planning | State::Landing) {
+        return landing(engine, signals, job, resend).await;
+    }
+    for group in engine.jobs.groups(&job.job, job.generation).await? {
+        match group.state {
+            State::Writing => writing(engine, signals, &group, resend).await?,
+            State::Staged | State::Validating if !job.request.run.stage_only => signals.validate(&group, false).await?,
+            State::Published => published(engine, job, &group).await?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+async fn landing(engine: &Engine, signals: &dyn Signals, job: &JobRecord, resend: bool) -> Result<()> {
+    let units = crate::land::units(engine, job).await?;
+    let Some(last) = units.iter().max_by_key(|u| u.key.round) else { return Ok(()) };
+    if units.iter().all(|u| u.state != UnitState::Pending) {
+        return signals.close(&RoundKey { phase: Phase::Land, group: GroupName::land(), ..last.key.clone() }).await;
+    }
+    if resend {
+        crate::land::resend(engine, job).await?;
+    }
+    Ok(())
+}
+
+async fn writing(engine: &Engine, signals: &dyn Signals, group: &GroupRecord, resend: bool) -> Result<()> {
+    if latest_units(engine, group).await?.iter().all(|u| u.state != UnitState::Pending) {
+        return signals.close(&round_key(group, group.round)).await;
+    }
+    if resend {
+        resend_pending(engine, group).await?;
+    }
+    Ok(())
+}
+
+/// A published group whose refresh was never opened, or not to the end.
+async fn published(engine: &Engine, job: &JobRecord, group: &GroupRecord) -> Result<()> {
+    if refresh::close(engine, group).await? {
+        return crate::tries::settle_job(engine, &job.job, job.generation).await;
+    }
+    match load_plan(engine, &job.job, job.generation).await? {
+        Some(stored) => refresh::open(engine, job, &stored, group).await.map(|_| ()),
+        None => Ok(()),
+    }
+}
