@@ -1,16 +1,21 @@
-//! AWS as the engine needs it. So far S3: sources, table files and other objects, all through one client.
+//! AWS as the engine needs it: sources, table files and other objects on S3, the ledger on DynamoDB.
 
 mod address;
 mod client;
+mod config;
 mod errors;
+mod ledger;
 mod multipart;
 mod objects;
 mod requests;
 mod retry;
+mod services;
 mod sources;
 mod storage;
 
 pub use client::{S3Objects, Settings};
+pub use ledger::DynamoLedger;
+pub use services::Services;
 pub use storage::WarehouseStorageFactory;
 
 /// Of URIs of S3.

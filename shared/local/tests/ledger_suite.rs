@@ -16,10 +16,11 @@ fn fixture() -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::default());
     let open = || Arc::new(SqliteLedger::open(&folder.path().join("ledger.db"), clock.clone()).unwrap());
-    Fixture { ledger: open(), second: open(), clock: clock.clone(), keep: Box::new(folder) }
+    let (ledger, second) = (open(), open());
+    Fixture { keep: Box::new(folder), ..Fixture::of(ledger, second, clock) }
 }
 
-timelake_testkit::ledger_suite!(sqlite, fixture);
+timelake_testkit::ledger_suite!(sqlite, sqlite_queue, fixture);
 
 const LEDGER_VARIABLE: &str = "TIMELAKE_TEST_LEDGER";
 const UNITS: u32 = 150;

@@ -36,6 +36,7 @@ const RULES: &[Rule] = &[
         allowed: &[
             ("shared/local/src/clock.rs", "the adapter of the clock"),
             ("shared/aws/src/client.rs", "asks for the settings that the SDK does not pass on"),
+            ("shared/aws/src/config.rs", "asks for the settings that the SDK does not pass on"),
             ("cli/", "takes its options and the terminal's width from the environment"),
             ("tests/", "tests find their tools through the environment"),
             ("bench/", "measures time"),
