@@ -155,7 +155,7 @@ impl<T> Drop for Started<T> {
 }
 
 async fn connect(settings: &Settings) -> Result<Connected> {
-    let Loaded { config, own_endpoint } = load(settings, ENDPOINT_VARIABLE).await?;
+    let Loaded { config, own_endpoint } = load(settings, &[ENDPOINT_VARIABLE]).await?;
     let mut s3 = aws_sdk_s3::config::Builder::from(&config);
     if own_endpoint {
         // Buckets as host names need a DNS entry each, which only AWS has.

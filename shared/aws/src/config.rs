@@ -18,8 +18,8 @@ pub(crate) struct Loaded {
     pub own_endpoint: bool,
 }
 
-/// `endpoint_variable`: the one of the service.
-pub(crate) async fn load(settings: &Settings, endpoint_variable: &str) -> Result<Loaded> {
+/// `endpoint_variables`: those of the services that are meant.
+pub(crate) async fn load(settings: &Settings, endpoint_variables: &[&str]) -> Result<Loaded> {
     let http = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
     let timeouts = TimeoutConfig::builder().connect_timeout(settings.connect_timeout).read_timeout(settings.answer_timeout).build();
     let config = aws_config::defaults(BehaviorVersion::latest())
@@ -33,7 +33,7 @@ pub(crate) async fn load(settings: &Settings, endpoint_variable: &str) -> Result
     };
     let config = config.load().await;
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let own_endpoint = is_set(endpoint_variable) || is_set(ENDPOINT_VARIABLE) || config.endpoint_url().is_some();
+    let own_endpoint = endpoint_variables.iter().any(|name| is_set(name)) || is_set(ENDPOINT_VARIABLE) || config.endpoint_url().is_some();
     if config.region().is_some() {
         return Ok(Loaded { config, own_endpoint });
     }

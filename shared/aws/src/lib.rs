@@ -1,7 +1,10 @@
-//! AWS as the engine needs it: sources, table files and other objects on S3, the ledger on DynamoDB.
+//! AWS as the engine needs it: sources, table files and other objects on S3, the ledger on DynamoDB,
+//! Iceberg tables in the Glue Data Catalog.
 
 mod address;
+mod catalog;
 mod client;
+mod clock;
 mod config;
 mod errors;
 mod ledger;
@@ -13,7 +16,9 @@ mod services;
 mod sources;
 mod storage;
 
+pub use catalog::GlueCatalog;
 pub use client::{S3Objects, Settings};
+pub use clock::SystemClock;
 pub use ledger::DynamoLedger;
 pub use services::Services;
 pub use storage::WarehouseStorageFactory;

@@ -6,6 +6,8 @@ use aws_config::SdkConfig;
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 use timelake_model::Result;
 
+const ENDPOINT_VARIABLES: [&str; 3] = ["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_GLUE", "AWS_ENDPOINT_URL_SQS"];
+
 /// Configured once; each client is cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Services {
@@ -15,7 +17,7 @@ pub struct Services {
 impl Services {
     /// Credentials, region and endpoint are those of the default chain.
     pub async fn connect(settings: &Settings) -> Result<Services> {
-        let Loaded { config, .. } = load(settings, ENDPOINT_VARIABLE).await?;
+        let Loaded { config, .. } = load(settings, &ENDPOINT_VARIABLES).await?;
         if settings.endpoint.is_none() {
             return Ok(Services { config });
         }
@@ -27,6 +29,7 @@ impl Services {
     pub fn dynamodb(&self) -> aws_sdk_dynamodb::Client {
         aws_sdk_dynamodb::Client::new(&self.config)
     }
+    pub fn glue(&self) -> aws_sdk_glue::Client {
+        aws_sdk_glue::Client::new(&self.config)
+    }
 }
-
-const ENDPOINT_VARIABLE: &str = "AWS_ENDPOINT_URL_DYNAMODB";

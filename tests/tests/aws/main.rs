@@ -1,5 +1,6 @@
 //! The adapters of AWS against the emulator, and against a network and services that fail.
 
+mod catalog;
 mod ledger;
 mod ledger_faults;
 
