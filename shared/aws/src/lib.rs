@@ -1,5 +1,5 @@
 //! AWS as the engine needs it: sources, table files and other objects on S3, the ledger on DynamoDB,
-//! Iceberg tables in the Glue Data Catalog.
+//! Iceberg tables in the Glue Data Catalog, queues on SQS.
 
 mod address;
 mod catalog;
@@ -10,6 +10,7 @@ mod errors;
 mod ledger;
 mod multipart;
 mod objects;
+mod queue;
 mod requests;
 mod retry;
 mod services;
@@ -20,6 +21,7 @@ pub use catalog::GlueCatalog;
 pub use client::{S3Objects, Settings};
 pub use clock::SystemClock;
 pub use ledger::DynamoLedger;
+pub use queue::{QueueUrls, SqsQueues};
 pub use services::Services;
 pub use storage::WarehouseStorageFactory;
 

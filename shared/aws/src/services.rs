@@ -29,6 +29,9 @@ impl Services {
     pub fn dynamodb(&self) -> aws_sdk_dynamodb::Client {
         aws_sdk_dynamodb::Client::new(&self.config)
     }
+    pub fn sqs(&self) -> aws_sdk_sqs::Client {
+        aws_sdk_sqs::Client::new(&self.config)
+    }
     pub fn glue(&self) -> aws_sdk_glue::Client {
         aws_sdk_glue::Client::new(&self.config)
     }

@@ -9,7 +9,7 @@ use crate::boundary::{Boundary, reached};
 use crate::evolution;
 use crate::inventory::table_ident;
 use crate::land::{self, Folds, LandTask};
-use crate::ports::{Claim, EndOutcome, MAX_DELIVERIES, UnitEnd};
+use crate::ports::{Claim, EndOutcome, MAX_DELIVERIES, UnitEnd, UnitQueue};
 use crate::progress::{Progress, Step, StopFlag};
 use crate::store::{RoundBase, StoredPlan, load_base};
 use crate::write::{Reading, UnitTask, write_unit};
@@ -45,6 +45,7 @@ pub trait Attempts: Sync {
 /// A claim while its unit is worked on.
 pub struct Held<'a> {
     engine: &'a Engine,
+    queue: &'a dyn UnitQueue,
     stop: &'a StopFlag,
     claim: &'a Claim,
     runtime: &'a Handle,
@@ -55,7 +56,15 @@ pub struct Held<'a> {
 impl<'a> Held<'a> {
     fn new(context: &Workers<'a>, claim: &'a Claim, runtime: &'a Handle) -> Self {
         let now = context.engine.clock.now().0;
-        Held { engine: context.engine, stop: context.stop, claim, runtime, last_beat_us: AtomicI64::new(now), lost: AtomicBool::new(false) }
+        Held {
+            engine: context.engine,
+            queue: context.queue,
+            stop: context.stop,
+            claim,
+            runtime,
+            last_beat_us: AtomicI64::new(now),
+            lost: AtomicBool::new(false),
+        }
     }
 
     /// An error once the attempt must stop: the user asked for it, or the claim is gone.
@@ -69,7 +78,7 @@ impl<'a> Held<'a> {
         }
         self.last_beat_us.store(now, Ordering::Relaxed);
         // A ledger that does not answer is no reason to throw work away: who wins is decided at the end.
-        if let Ok(false) = self.runtime.block_on(self.engine.queue.extend(self.claim, LEASE)) {
+        if let Ok(false) = self.runtime.block_on(self.queue.extend(self.claim, LEASE)) {
             self.lost.store(true, Ordering::Relaxed);
             return Err(self.given_up());
         }
@@ -84,6 +93,8 @@ impl<'a> Held<'a> {
 /// What the workers of a job share.
 pub struct Workers<'a> {
     pub engine: &'a Engine,
+    /// Where they take their units from.
+    pub queue: &'a dyn UnitQueue,
     pub job: &'a JobRecord,
     pub progress: &'a dyn Progress,
     pub stop: &'a StopFlag,
@@ -95,12 +106,13 @@ pub struct Workers<'a> {
 impl<'a> Workers<'a> {
     pub fn new(
         engine: &'a Engine,
+        queue: &'a dyn UnitQueue,
         job: &'a JobRecord,
         progress: &'a dyn Progress,
         stop: &'a StopFlag,
         idle: &'a (dyn Fn() -> Result<()> + Sync),
     ) -> Self {
-        Workers { engine, job, progress, stop, idle, given_up: AtomicBool::new(false) }
+        Workers { engine, queue, job, progress, stop, idle, given_up: AtomicBool::new(false) }
     }
 
     /// A worker cannot go on: the others end after their unit instead of waiting for what it holds.
@@ -176,15 +188,15 @@ impl<'a> Landing<'a> {
 /// Works until no message of the job is left, the job is stopped, in its next phase or in its next life. Returns an error
 /// only when going on makes no sense; faults of a unit end that unit.
 pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Handle) -> Result<()> {
-    let engine = context.engine;
+    let (engine, queue) = (context.engine, context.queue);
     let mut pause = FIRST_IDLE_PAUSE;
     loop {
         context.stop.check()?;
         if context.given_up.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let Some(claim) = runtime.block_on(engine.queue.claim(Some(&context.job.job), owner, LEASE))? else {
-            if runtime.block_on(engine.queue.depth(&context.job.job))? == 0 {
+        let Some(claim) = runtime.block_on(queue.claim(Some(&context.job.job), owner, LEASE))? else {
+            if runtime.block_on(queue.depth(&context.job.job))? == 0 {
                 return Ok(());
             }
             // Messages are held by others or wait after a fault. Those of units that ended say nothing any more: whoever
@@ -200,7 +212,7 @@ pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Hand
         pause = FIRST_IDLE_PAUSE;
         let RoundKey { generation, phase: of, .. } = &claim.message.key;
         if (*generation, *of) > (context.job.generation, phase.phase()) {
-            runtime.block_on(engine.queue.release(&claim, Duration::ZERO))?;
+            runtime.block_on(queue.release(&claim, Duration::ZERO))?;
             return Ok(()); // whoever opened the next phase, or the job's next life, has what it takes
         }
         one(context, phase, &claim, runtime)?;
@@ -229,14 +241,14 @@ pub async fn is_over(engine: &Engine, job: &JobRecord, phase: Phase) -> Result<b
 }
 
 fn one(context: &Workers, phase: &dyn Attempts, claim: &Claim, runtime: &Handle) -> Result<()> {
-    let engine = context.engine;
+    let (engine, queue) = (context.engine, context.queue);
     let (key, unit) = (&claim.message.key, claim.message.unit);
     if key.generation != context.job.generation || key.phase != phase.phase() {
-        return runtime.block_on(engine.queue.ack(claim)); // of an older life, or of a phase that is over
+        return runtime.block_on(queue.ack(claim)); // of an older life, or of a phase that is over
     }
     let attempt = AttemptId(format!("{:012x}", engine.clock.random() & 0xffff_ffff_ffff));
     if !runtime.block_on(engine.jobs.begin_attempt(key, unit, &attempt))? {
-        return runtime.block_on(engine.queue.ack(claim));
+        return runtime.block_on(queue.ack(claim));
     }
     reached(Boundary::AttemptBegun);
     let held = Held::new(context, claim, runtime);
@@ -244,24 +256,24 @@ fn one(context: &Workers, phase: &dyn Attempts, claim: &Claim, runtime: &Handle)
         Ok(receipt) => UnitEnd::Done(Box::new(receipt)),
         Err(_) if held.lost.load(Ordering::Relaxed) => return Ok(()),
         Err(e) if e.reason == Reason::Interrupted => {
-            runtime.block_on(engine.queue.release(claim, Duration::ZERO))?;
+            runtime.block_on(queue.release(claim, Duration::ZERO))?;
             return Err(e);
         }
         // The unit stays pending: nothing of it is wrong, and no other unit would fare better.
         Err(e) if e.needs_a_hand() => {
-            runtime.block_on(engine.queue.release(claim, Duration::ZERO))?;
+            runtime.block_on(queue.release(claim, Duration::ZERO))?;
             return Err(e);
         }
         Err(e) if e.kind == Kind::Unavailable && claim.tries < MAX_DELIVERIES => {
             context.progress.note(&format!("unit {unit}: {e}; trying again ({} of {MAX_DELIVERIES})", claim.tries + 1));
             let backoff = Duration::from_millis(FIRST_BACKOFF_MS << claim.tries.min(8));
-            return runtime.block_on(engine.queue.release(claim, backoff));
+            return runtime.block_on(queue.release(claim, backoff));
         }
         Err(e) => UnitEnd::Failed(e),
     };
     runtime.block_on(end_unit(engine, key, unit, &attempt, &end))?;
     reached(Boundary::UnitEnded);
-    runtime.block_on(engine.queue.ack(claim))?;
+    runtime.block_on(queue.ack(claim))?;
     reached(Boundary::MessageAcknowledged);
     Ok(())
 }

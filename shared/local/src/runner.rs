@@ -235,7 +235,7 @@ impl<'a> Runner<'a> {
                 false => bound,
             };
             let idle = idle(self.presence);
-            let workers = Workers::new(engine, job, self.progress, self.stop, &idle);
+            let workers = Workers::new(engine, self.presence.queue(), job, self.progress, self.stop, &idle);
             let buffer = effort.limits.buffer_bytes() as usize;
             let bytes = pending.iter().filter_map(|i| plan.inventory.objects.get(*i as usize)).map(|o| o.object.size).sum();
             let landing = Landing::new(&workers, &plan, spec, &bound, buffer, bytes);
@@ -287,7 +287,7 @@ impl Hands for AtWork<'_, '_> {
             None => self.source.spec.clone(),
         };
         let idle = idle(presence);
-        let workers = Workers::new(engine, job, progress, stop, &idle);
+        let workers = Workers::new(engine, presence.queue(), job, progress, stop, &idle);
         let writing = Writing::new(&workers, stored, &spec, bound);
         let rows = rows_to_read(stored, &rounds::latest_units(engine, group).await?);
         // A unit's memory was planned for this many threads; more would break the bound.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use timelake_engine::ports::{Clock, EndOutcome, JobStore, UnitQueue};
+use timelake_engine::ports::{Clock, EndOutcome, JobStore, UnitQueue, UnitSender};
 use timelake_local::{SqliteLedger, SystemClock};
 use timelake_model::AttemptId;
 use timelake_model::ledger::UnitState;

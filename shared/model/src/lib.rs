@@ -15,6 +15,7 @@ pub mod land;
 pub mod layout;
 pub mod ledger;
 pub mod manifest;
+pub mod messages;
 pub mod plan;
 pub mod receipt;
 pub mod request;

@@ -3,6 +3,7 @@
 mod catalog;
 mod ledger;
 mod ledger_faults;
+mod queue;
 
 use std::sync::Arc;
 use std::time::Duration;
