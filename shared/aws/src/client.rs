@@ -53,13 +53,17 @@ impl Default for S3Objects {
     }
 }
 
+/// What is told to all AWS clients, and not passed on by the SDK.
+pub(crate) fn settings_of_environment() -> Settings {
+    let tries = std::env::var(TRIES_VARIABLE).ok().and_then(|text| text.trim().parse().ok());
+    let default = Settings::default();
+    Settings { tries: tries.map_or(default.tries, |tries: u32| tries.max(1)), ..default }
+}
+
 impl S3Objects {
     /// Credentials, region and endpoint are those of the default chain, read at the first request.
     pub fn new() -> S3Objects {
-        let mut settings = Settings::default();
-        let tries = std::env::var(TRIES_VARIABLE).ok().and_then(|text| text.trim().parse().ok());
-        settings.tries = tries.map_or(settings.tries, |tries: u32| tries.max(1));
-        S3Objects::with(settings)
+        S3Objects::with(settings_of_environment())
     }
 
     pub fn with(settings: Settings) -> S3Objects {

@@ -5,6 +5,7 @@ mod address;
 mod catalog;
 mod client;
 mod clock;
+mod cloud;
 mod config;
 mod errors;
 mod ledger;
@@ -14,15 +15,18 @@ mod queue;
 mod requests;
 mod retry;
 mod services;
+mod settings;
 mod sources;
 mod storage;
 
 pub use catalog::GlueCatalog;
 pub use client::{S3Objects, Settings};
 pub use clock::SystemClock;
+pub use cloud::Cloud;
 pub use ledger::DynamoLedger;
 pub use queue::{QueueUrls, SqsQueues};
 pub use services::Services;
+pub use settings::{CloudSettings, VARIABLES, Variable};
 pub use storage::WarehouseStorageFactory;
 
 /// Of URIs of S3.

@@ -38,6 +38,7 @@ const RULES: &[Rule] = &[
             ("shared/aws/src/clock.rs", "the adapter of the clock"),
             ("shared/aws/src/client.rs", "asks for the settings that the SDK does not pass on"),
             ("shared/aws/src/config.rs", "asks for the settings that the SDK does not pass on"),
+            ("shared/aws/src/settings.rs", "what a process on AWS is told by its environment"),
             ("cli/", "takes its options and the terminal's width from the environment"),
             ("tests/", "tests find their tools through the environment"),
             ("bench/", "measures time"),

@@ -1,6 +1,7 @@
 //! The adapters of AWS against the emulator, and against a network and services that fail.
 
 mod catalog;
+mod cloud;
 mod ledger;
 mod ledger_faults;
 mod queue;
