@@ -1,4 +1,4 @@
-"""The S3 emulator of the tests: ends when its stdin closes, so it never outlives the test that started it."""
+"""The emulator of AWS of the tests: ends when its stdin closes, so it never outlives the test that started it."""
 
 import os
 import sys

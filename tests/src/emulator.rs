@@ -1,4 +1,4 @@
-//! An S3 emulator of a test's own, on a free port of this machine; it ends with the test.
+//! An emulator of AWS of a test's own, on a free port of this machine; it ends with the test.
 
 use crate::reader::{Reader, python};
 use crate::workspace;

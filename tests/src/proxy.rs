@@ -1,4 +1,4 @@
-//! A proxy before the S3 emulator that spoils answers as networks and services do.
+//! A proxy before the emulator that spoils answers as networks and services do.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,6 +21,8 @@ pub enum Fault {
     Slow,
     /// A 500 in place of the answer; the request was carried out.
     Failed,
+    /// Not carried out: answered with this status and JSON.
+    Answered(u16, &'static str),
 }
 
 /// A request as the plan of faults sees it.
@@ -31,6 +33,8 @@ pub struct Asked {
     pub method: String,
     /// With the query.
     pub path: String,
+    /// Of services that name it in a header: `DynamoDB_20120810.GetItem`.
+    pub operation: String,
 }
 
 type Plan = dyn Fn(&Asked) -> Fault + Send + Sync;
@@ -102,7 +106,7 @@ impl Drop for Proxy {
 fn serve(mut client: TcpStream, shared: &Shared) -> std::io::Result<()> {
     let mut reader = BufReader::new(client.try_clone()?);
     let mut head = Vec::new();
-    let (mut length, mut expects) = (0, false);
+    let (mut length, mut expects, mut operation) = (0, false, String::new());
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 {
@@ -111,6 +115,9 @@ fn serve(mut client: TcpStream, shared: &Shared) -> std::io::Result<()> {
         let lower = line.to_ascii_lowercase();
         if let Some(value) = lower.strip_prefix("content-length:") {
             length = value.trim().parse().expect("a length");
+        }
+        if lower.starts_with("x-amz-target:") {
+            operation = line.split_once(':').map_or("", |(_, value)| value).trim().to_string();
         }
         assert!(!lower.starts_with("transfer-encoding:"), "the proxy knows bodies of a stated length only");
         expects |= lower.starts_with("expect: 100-continue");
@@ -128,10 +135,10 @@ fn serve(mut client: TcpStream, shared: &Shared) -> std::io::Result<()> {
     reader.read_exact(&mut body)?;
     let mut words = head.first().map_or("", String::as_str).split_whitespace().map(str::to_string);
     let number = shared.requests.fetch_add(1, Ordering::Relaxed);
-    let asked = Asked { number, method: words.next().unwrap_or_default(), path: words.next().unwrap_or_default() };
+    let asked = Asked { number, method: words.next().unwrap_or_default(), path: words.next().unwrap_or_default(), operation };
     let fault = (shared.plan)(&asked);
     let answer = match fault {
-        Fault::Refused => None,
+        Fault::Refused | Fault::Answered(..) => None,
         _ => Some(forward(shared.upstream, &head, &body)?),
     };
     shared.done.lock().unwrap_or_else(PoisonError::into_inner).push((asked, fault));
@@ -141,6 +148,11 @@ fn serve(mut client: TcpStream, shared: &Shared) -> std::io::Result<()> {
     };
     match (fault, answer) {
         (Fault::None, Some(answer)) => client.write_all(&answer),
+        (Fault::Answered(status, json), _) => {
+            let length = json.len();
+            let head = format!("HTTP/1.1 {status} Spoiled\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: {length}");
+            client.write_all(format!("{head}\r\nConnection: close\r\n\r\n{json}").as_bytes())
+        }
         (Fault::Refused, _) | (_, None) => client.write_all(xml("503 Slow Down", "SlowDown").as_bytes()),
         (Fault::Failed, _) => client.write_all(xml("500 Internal Server Error", "InternalError").as_bytes()),
         (Fault::Lost, _) => Ok(()),

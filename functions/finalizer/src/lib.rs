@@ -5,10 +5,10 @@ use std::future::Future;
 use timelake_engine::advance::{Hands, Life};
 use timelake_engine::progress::StopFlag;
 use timelake_engine::validate::{self, Effort, ReadBack};
-use timelake_engine::{refresh, report, store, tries};
+use timelake_engine::{fanin, refresh, report, store, tries};
 use timelake_functions::{Cloud, Unwatched, batch, decode};
 use timelake_model::ledger::{GroupRecord, JobRecord, Phase, RoundKey, State};
-use timelake_model::messages::{Close, ToFinalizer, Validate};
+use timelake_model::messages::{CloseMessage, Signal, ValidateMessage};
 use timelake_model::verdict::{Check, Verdict};
 use timelake_model::{Error, GroupName, JobId, Reason, Result, UnitReceipt};
 
@@ -17,15 +17,15 @@ const THREADS: usize = 2;
 
 pub async fn handle(cloud: &Cloud, event: SqsEvent, stop: &StopFlag) -> SqsBatchResponse {
     batch(event, async |message| match decode(message)? {
-        ToFinalizer::Close(close) if close.key.phase == Phase::Refresh => refreshed(cloud, &close).await,
-        ToFinalizer::Close(close) => written(cloud, &close, stop).await,
-        ToFinalizer::Validate(validate) => validated(cloud, &validate, stop).await,
+        Signal::Close(close) if close.key.phase == Phase::Refresh => refreshed(cloud, &close).await,
+        Signal::Close(close) => written(cloud, &close, stop).await,
+        Signal::Validate(validate) => validated(cloud, &validate, stop).await,
     })
     .await
 }
 
 /// The last unit of a round is written: the group is staged, and validation is asked for.
-async fn written(cloud: &Cloud, close: &Close, stop: &StopFlag) -> Result<()> {
+async fn written(cloud: &Cloud, close: &CloseMessage, stop: &StopFlag) -> Result<()> {
     let Some(stands) = Stands::load(cloud, life(&close.key)).await? else { return Ok(()) };
     let group = match stands.group.state {
         State::Writing => stands.go_on(cloud, Turn::Stage, stop).await?,
@@ -33,14 +33,14 @@ async fn written(cloud: &Cloud, close: &Close, stop: &StopFlag) -> Result<()> {
         _ => stands.group.clone(),
     };
     match group.state {
-        State::Staged => cloud.signals.validate(&group, false).await,
+        State::Staged => fanin::validate(cloud.signals.as_ref(), &group, false).await,
         State::Published => stands.published(cloud, &group).await,
         _ => stands.told(cloud).await,
     }
 }
 
 /// The group is validated and, unless it is to stay staged, published.
-async fn validated(cloud: &Cloud, message: &Validate, stop: &StopFlag) -> Result<()> {
+async fn validated(cloud: &Cloud, message: &ValidateMessage, stop: &StopFlag) -> Result<()> {
     let Some(stands) = Stands::load(cloud, (&message.job, message.generation, &message.group)).await? else { return Ok(()) };
     let group = match stands.group.state {
         State::Staged | State::Validating => {
@@ -56,7 +56,7 @@ async fn validated(cloud: &Cloud, message: &Validate, stop: &StopFlag) -> Result
 }
 
 /// The feed knows all changed chunks.
-async fn refreshed(cloud: &Cloud, close: &Close) -> Result<()> {
+async fn refreshed(cloud: &Cloud, close: &CloseMessage) -> Result<()> {
     let Some(stands) = Stands::load(cloud, life(&close.key)).await? else { return Ok(()) };
     if refresh::close(&cloud.engine, &stands.group).await? {
         stands.told(cloud).await?;

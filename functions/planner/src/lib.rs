@@ -14,7 +14,7 @@ use timelake_engine::progress::StopFlag;
 use timelake_engine::{fanin, land, layouts, report, store};
 use timelake_functions::{Cloud, batch, decode};
 use timelake_model::ledger::{JobRecord, Phase, State, UnitState};
-use timelake_model::messages::Close;
+use timelake_model::messages::{CloseMessage, Signal};
 use timelake_model::request::OnBadRow;
 use timelake_model::{BackfillRequest, Error, Inventory, JobId, LandPlan, LandReceipt, Reason, Result, SourceObject};
 
@@ -58,7 +58,13 @@ struct Status {
 pub async fn handle(cloud: &Cloud, event: Value, stop: &StopFlag) -> Result<Value> {
     if event.get("Records").is_some() {
         let event: SqsEvent = parsed(event)?;
-        return json(&batch(event, async |message| landed(cloud, &decode(message)?, stop).await).await);
+        return json(
+            &batch(event, async |message| match decode(message)? {
+                Signal::Close(close) => landed(cloud, &close, stop).await,
+                Signal::Validate(_) => Ok(()), // is the finalizer's
+            })
+            .await,
+        );
     }
     match parsed(event)? {
         Action::Plan { request, options } => json(&plan(cloud, &request, &options, stop).await?),
@@ -119,7 +125,7 @@ async fn begin_landing(cloud: &Cloud, job: &JobRecord, plan: LandPlan, stop: &St
 }
 
 /// The last split of a job is landed.
-async fn landed(cloud: &Cloud, message: &Close, stop: &StopFlag) -> Result<()> {
+async fn landed(cloud: &Cloud, message: &CloseMessage, stop: &StopFlag) -> Result<()> {
     let (engine, key) = (&cloud.engine, &message.key);
     let job = engine.jobs.job(&key.job).await?;
     let Some(job) = job.filter(|j| key.phase == Phase::Land && j.generation == key.generation && !j.state.is_final()) else {

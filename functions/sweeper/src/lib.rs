@@ -12,7 +12,7 @@ use timelake_engine::progress::StopFlag;
 use timelake_engine::{Engine, fanin, store, tries};
 use timelake_functions::{Cloud, batch, decode};
 use timelake_model::ledger::{GroupRecord, JobRecord, Phase, RoundKey, State, UnitMessage};
-use timelake_model::messages::ToFinalizer;
+use timelake_model::messages::Signal;
 use timelake_model::{AttemptId, Error, GroupName, JobId, Kind, Reason, Result};
 
 /// Times that units which failed for want of a service are tried again without being asked.
@@ -22,7 +22,7 @@ const MAX_AUTO_RESUMED: u32 = 3;
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Letter {
-    ToFinalizer(ToFinalizer),
+    Signal(Signal),
     Unit(UnitMessage),
 }
 
@@ -55,10 +55,10 @@ async fn dead(cloud: &Cloud, message: &SqsMessage) -> Result<()> {
             engine.jobs.end_unit(&unit.key, unit.unit, &attempt, &UnitEnd::Failed(why)).await?;
             fanin::close_if_last(engine, cloud.signals.as_ref(), &unit.key).await
         }
-        Letter::ToFinalizer(letter) => {
+        Letter::Signal(letter) => {
             let (job, generation, group) = match &letter {
-                ToFinalizer::Close(close) => (&close.key.job, close.key.generation, &close.key.group),
-                ToFinalizer::Validate(validate) => (&validate.job, validate.generation, &validate.group),
+                Signal::Close(close) => (&close.key.job, close.key.generation, &close.key.group),
+                Signal::Validate(validate) => (&validate.job, validate.generation, &validate.group),
             };
             let why = Error::unavailable(Reason::Interrupted, "the finalizer did not come to an end in five tries")
                 .hint("look into its log, then resume the job");

@@ -3,16 +3,13 @@
 //! Its requests run on threads of their own, so that callers may wait for one wherever they are: in a task, or in
 //! synchronous code on any thread.
 
+use crate::config::{Loaded, load};
 use crate::errors::Failure;
-use crate::retry::Tries;
-use aws_config::{BehaviorVersion, Region};
+use crate::retry::tried;
 use aws_sdk_s3::Client;
-use aws_sdk_s3::config::retry::RetryConfig;
-use aws_sdk_s3::config::timeout::TimeoutConfig;
-use aws_sdk_s3::config::{RequestChecksumCalculation, StalledStreamProtectionConfig};
-use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use aws_sdk_s3::config::RequestChecksumCalculation;
 use std::sync::{Arc, Mutex, PoisonError};
-use timelake_model::{Error, Reason, Result};
+use timelake_model::{Error, Result};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::JoinHandle;
@@ -21,11 +18,9 @@ pub use crate::retry::Settings;
 
 /// Enough to keep a fast network busy: they decrypt and sum up, nothing else.
 const THREADS: usize = 2;
-/// Where the endpoint is an own one, requests are signed for this region unless another is named.
-const DEFAULT_REGION: &str = "us-east-1";
 /// As for all AWS clients.
 const TRIES_VARIABLE: &str = "AWS_MAX_ATTEMPTS";
-const ENDPOINT_VARIABLES: [&str; 2] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
+const ENDPOINT_VARIABLE: &str = "AWS_ENDPOINT_URL_S3";
 
 /// Objects of S3, and of stores that speak its language. Cheap to clone; all clones share one client.
 #[derive(Clone)]
@@ -58,13 +53,17 @@ impl Default for S3Objects {
     }
 }
 
+/// What is told to all AWS clients, and not passed on by the SDK.
+pub(crate) fn settings_of_environment() -> Settings {
+    let tries = std::env::var(TRIES_VARIABLE).ok().and_then(|text| text.trim().parse().ok());
+    let default = Settings::default();
+    Settings { tries: tries.map_or(default.tries, |tries: u32| tries.max(1)), ..default }
+}
+
 impl S3Objects {
     /// Credentials, region and endpoint are those of the default chain, read at the first request.
     pub fn new() -> S3Objects {
-        let mut settings = Settings::default();
-        let tries = std::env::var(TRIES_VARIABLE).ok().and_then(|text| text.trim().parse().ok());
-        settings.tries = tries.map_or(settings.tries, |tries: u32| tries.max(1));
-        S3Objects::with(settings)
+        S3Objects::with(settings_of_environment())
     }
 
     pub fn with(settings: Settings) -> S3Objects {
@@ -112,24 +111,16 @@ impl Shared {
 
     /// Tries a request until it is answered or given up; gives also whether an earlier try may have been carried out.
     pub async fn tried<T, F: Future<Output = Result<T, Failure>>>(&self, mut request: impl FnMut() -> F) -> (Result<T, Failure>, bool) {
-        let mut tries = Tries::new(&self.settings);
-        let mut unclear = false;
-        loop {
-            let answer = match self.permits.acquire().await {
-                Ok(_permit) => request().await,
-                Err(_) => Err(Failure::of_connection("the client is closed")),
-            };
-            match answer {
-                Ok(answer) => return (Ok(answer), unclear),
-                Err(failure) => {
-                    let is_unclear = failure.is_unclear;
-                    if let Err(failure) = tries.after(failure).await {
-                        return (Err(failure), unclear);
-                    }
-                    unclear |= is_unclear;
+        tried(&self.settings, || {
+            let request = request();
+            async move {
+                match self.permits.acquire().await {
+                    Ok(_permit) => request.await,
+                    Err(_) => Err(Failure::of_connection("the client is closed")),
                 }
             }
-        }
+        })
+        .await
     }
 }
 
@@ -168,31 +159,11 @@ impl<T> Drop for Started<T> {
 }
 
 async fn connect(settings: &Settings) -> Result<Connected> {
-    let http = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
-    let timeouts = TimeoutConfig::builder().connect_timeout(settings.connect_timeout).read_timeout(settings.answer_timeout).build();
-    let config = aws_config::defaults(BehaviorVersion::latest())
-        .http_client(http)
-        .timeout_config(timeouts)
-        .retry_config(RetryConfig::disabled())
-        .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
-    let config = match &settings.endpoint {
-        Some(endpoint) => config.endpoint_url(endpoint).no_credentials(),
-        None => config,
-    };
-    let config = config.load().await;
-    let variable = ENDPOINT_VARIABLES.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
-    let own_endpoint = variable || config.endpoint_url().is_some();
+    let Loaded { config, own_endpoint } = load(settings, &[ENDPOINT_VARIABLE]).await?;
     let mut s3 = aws_sdk_s3::config::Builder::from(&config);
     if own_endpoint {
         // Buckets as host names need a DNS entry each, which only AWS has.
         s3 = s3.force_path_style(true);
-    }
-    if config.region().is_none() {
-        if !own_endpoint {
-            return Err(Error::invalid(Reason::InvalidOption, "no AWS region is set")
-                .hint("set AWS_REGION to the region of the bucket, or a region in the profile"));
-        }
-        s3 = s3.region(Region::new(DEFAULT_REGION));
     }
     let checksums = config.request_checksum_calculation() != Some(RequestChecksumCalculation::WhenRequired);
     Ok(Connected { client: Client::from_conf(s3.build()), checksums })

@@ -1,4 +1,4 @@
-//! What an answer of S3 means: for the next try, and for the user. Texts hold addresses and the words of the service,
+//! What an answer of a service means: for the next try, and for the user. Texts hold addresses and the words of the service,
 //! never what a request was signed with.
 
 use crate::address::Address;
@@ -7,7 +7,7 @@ use std::error::Error as StdError;
 use timelake_model::{Error, Reason};
 
 /// Codes that say: later.
-const TRANSIENT_CODES: [&str; 11] = [
+const TRANSIENT_CODES: &[&str] = &[
     "SlowDown",
     "Throttling",
     "ThrottlingException",
@@ -19,14 +19,37 @@ const TRANSIENT_CODES: [&str; 11] = [
     "OperationAborted",
     "ConditionalRequestConflict",
     "503 SlowDown",
+    // DynamoDB
+    "ProvisionedThroughputExceededException",
+    "TransactionConflictException",
+    "TransactionInProgressException",
+    "InternalServerError",
+    // SQS
+    "RequestThrottled",
+    // Glue
+    "InternalServiceException",
+    "OperationTimeoutException",
 ];
 /// Credentials that were good once.
 const EXPIRED_CODES: [&str; 4] = ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"];
 
 /// Credentials that never were good.
-const WRONG_CODES: [&str; 3] = ["InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"];
+const WRONG_CODES: &[&str] = &[
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "InvalidToken",
+    "UnrecognizedClientException",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+];
+/// Credentials that may not do this; not every service says it by the status.
+const REFUSED_CODES: [&str; 2] = ["AccessDenied", "AccessDeniedException"];
+/// What is asked for is not there.
+const MISSING_CODES: [&str; 3] = ["ResourceNotFoundException", "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"];
 /// How the SDK says that its chain of providers ended without credentials; it has no type for it.
 const NO_CREDENTIALS: [&str; 3] = ["CredentialsNotLoaded", "no providers in chain", "an error occurred while loading credentials"];
+
+const FORBIDDEN_HINT: &str = "these credentials may not do that: check the bucket's policy (the manual lists what is needed); without s3:ListBucket a missing object is refused too";
 
 /// A try that failed.
 #[derive(Debug, Clone)]
@@ -76,35 +99,68 @@ impl Failure {
         if self.is_missing() {
             return at(Error::not_found(Reason::PathNotFound, format!("{uri} does not exist")).hint("check bucket and key"));
         }
-        if !self.has_credentials {
-            let why = NO_CREDENTIALS.iter().filter_map(|words| self.text.split_once(words)).map(|(_, rest)| rest).next_back();
-            let message = format!("{uri} cannot be {what}: no AWS credentials were found{}", why.unwrap_or_default());
-            return at(Error::unavailable(Reason::AccessDenied, message).hint(
-                "give them as other AWS tools take them: AWS_PROFILE (after aws sso login), AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role",
-            ));
-        }
-        let text = if code.is_empty() { self.text.clone() } else { format!("{code}: {}", self.text) };
-        let message = format!("{uri} cannot be {what}: {text}");
-        if EXPIRED_CODES.contains(&code) {
-            return at(Error::unavailable(Reason::AccessDenied, message)
-                .hint("the credentials are over: renew them, then run the same command again; what is done is kept"));
-        }
-        if let Some(region) = self.region.filter(|_| matches!(self.status, Some(301 | 307 | 400 | 403))) {
+        let message = format!("{uri} cannot be {what}: {}", self.said());
+        if let Some(region) = self.region.as_ref().filter(|_| self.has_credentials && matches!(self.status, Some(301 | 307 | 400 | 403)))
+            && !EXPIRED_CODES.contains(&code)
+        {
             return at(Error::unavailable(Reason::AccessDenied, message)
                 .hint(format!("the bucket is in {region}: set AWS_REGION={region}, then run the same command again")));
         }
-        if WRONG_CODES.contains(&code) {
-            return at(Error::unavailable(Reason::AccessDenied, message).hint(
-                "access key and secret do not belong together, or are of another account or endpoint: check AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-            ));
-        }
-        if matches!(self.status, Some(401 | 403)) {
-            return at(Error::unavailable(Reason::AccessDenied, message).hint(
-                "these credentials may not do that: check the bucket's policy (the manual lists what is needed); without s3:ListBucket a missing object is refused too",
-            ));
+        if let Some(error) = self.of_access(uri, what) {
+            let forbidden = self.is_forbidden() && !WRONG_CODES.contains(&code) && !EXPIRED_CODES.contains(&code);
+            return at(if forbidden { error.hint(FORBIDDEN_HINT) } else { error });
         }
         at(Error::unavailable(Reason::StorageUnavailable, message)
             .hint("check the network, AWS_REGION and the endpoint, then run the same command again; what is done is kept"))
+    }
+
+    /// As the user is told about another service than S3; `subject`: "the ledger's table timelake", `what`: "read".
+    pub fn told_of(self, subject: &str, what: &str, reason: Reason) -> Error {
+        if let Some(error) = self.of_access(subject, what) {
+            return error;
+        }
+        let message = format!("{subject} cannot be {what}: {}", self.said());
+        if MISSING_CODES.iter().any(|code| self.has_code(code)) {
+            return Error::not_found(Reason::PathNotFound, message).hint("check its name, and the account, region and endpoint it is in");
+        }
+        if !self.is_transient && matches!(self.status, Some(400..=499)) {
+            return Error::internal(message);
+        }
+        Error::unavailable(reason, message)
+            .hint("check the network, AWS_REGION and the endpoint, then run the same command again; what is done is kept")
+    }
+
+    fn said(&self) -> String {
+        self.code.as_ref().map_or_else(|| self.text.clone(), |code| format!("{code}: {}", self.text))
+    }
+    fn is_forbidden(&self) -> bool {
+        matches!(self.status, Some(401 | 403)) || REFUSED_CODES.iter().any(|code| self.has_code(code))
+    }
+
+    /// Whatever is wrong with the credentials.
+    fn of_access(&self, subject: &str, what: &str) -> Option<Error> {
+        let refused = |message: String, hint: &str| Some(Error::unavailable(Reason::AccessDenied, message).hint(hint));
+        if !self.has_credentials {
+            let why = NO_CREDENTIALS.iter().filter_map(|words| self.text.split_once(words)).map(|(_, rest)| rest).next_back();
+            return refused(
+                format!("{subject} cannot be {what}: no AWS credentials were found{}", why.unwrap_or_default()),
+                "give them as other AWS tools take them: AWS_PROFILE (after aws sso login), AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role",
+            );
+        }
+        let (code, message) = (self.code.as_deref().unwrap_or_default(), format!("{subject} cannot be {what}: {}", self.said()));
+        if EXPIRED_CODES.contains(&code) {
+            return refused(message, "the credentials are over: renew them, then run the same command again; what is done is kept");
+        }
+        if WRONG_CODES.contains(&code) {
+            return refused(
+                message,
+                "access key and secret do not belong together, or are of another account or endpoint: check AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            );
+        }
+        if self.is_forbidden() {
+            return refused(message, "these credentials may not do that: check their policies (the manual lists what is needed)");
+        }
+        None
     }
 }
 

@@ -1,16 +1,32 @@
-//! AWS as the engine needs it. So far S3: sources, table files and other objects, all through one client.
+//! AWS as the engine needs it: sources, table files and other objects on S3, the ledger on DynamoDB,
+//! Iceberg tables in the Glue Data Catalog, queues on SQS.
 
 mod address;
+mod catalog;
 mod client;
+mod clock;
+mod cloud;
+mod config;
 mod errors;
+mod ledger;
 mod multipart;
 mod objects;
+mod queue;
 mod requests;
 mod retry;
+mod services;
+mod settings;
 mod sources;
 mod storage;
 
+pub use catalog::GlueCatalog;
 pub use client::{S3Objects, Settings};
+pub use clock::SystemClock;
+pub use cloud::Cloud;
+pub use ledger::DynamoLedger;
+pub use queue::{QueueUrls, SqsQueues};
+pub use services::Services;
+pub use settings::{CloudSettings, VARIABLES, Variable};
 pub use storage::WarehouseStorageFactory;
 
 /// Of URIs of S3.

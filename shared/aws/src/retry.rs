@@ -61,7 +61,7 @@ impl<'a> Tries<'a> {
         if !failure.is_transient || self.failed >= self.settings.tries {
             return Err(failure);
         }
-        tracing::debug!(failed = self.failed, error = failure.text, "a request to S3 is tried again");
+        tracing::debug!(failed = self.failed, error = failure.text, "a request to AWS is tried again");
         tokio::time::sleep(self.delay(random())).await;
         Ok(())
     }
@@ -72,6 +72,27 @@ impl<'a> Tries<'a> {
         let most = doubled.min(self.settings.longest_delay);
         let parts = (random % 1_001) as u32;
         most / 2 + most / 2 * parts / 1_000
+    }
+}
+
+/// Tries a request until it is answered or given up; gives also whether an earlier try may have been carried out.
+pub(crate) async fn tried<T, F>(settings: &Settings, mut request: impl FnMut() -> F) -> (Result<T, Failure>, bool)
+where
+    F: Future<Output = Result<T, Failure>>,
+{
+    let mut tries = Tries::new(settings);
+    let mut unclear = false;
+    loop {
+        match request().await {
+            Ok(answer) => return (Ok(answer), unclear),
+            Err(failure) => {
+                let is_unclear = failure.is_unclear;
+                if let Err(failure) = tries.after(failure).await {
+                    return (Err(failure), unclear);
+                }
+                unclear |= is_unclear;
+            }
+        }
     }
 }
 

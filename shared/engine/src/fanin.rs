@@ -7,14 +7,25 @@ use crate::ports::Signals;
 use crate::refresh;
 use crate::rounds::{latest_units, resend_pending, round_key};
 use crate::store::load_plan;
-use timelake_model::ledger::{GroupRecord, JobRecord, Phase, RoundKey, State, UnitState};
-use timelake_model::{GroupName, Result};
+use timelake_model::Result;
+use timelake_model::ledger::{GroupRecord, JobRecord, RoundKey, State, UnitState};
+use timelake_model::messages::{CloseMessage, Signal, ValidateMessage};
+
+async fn close(signals: &dyn Signals, key: &RoundKey) -> Result<()> {
+    signals.signal(&Signal::Close(CloseMessage { key: key.clone() })).await
+}
+
+/// Says that a group is staged. `publish`: although its job is to stay staged.
+pub async fn validate(signals: &dyn Signals, group: &GroupRecord, publish: bool) -> Result<()> {
+    let (job, generation, round, group) = (group.job.clone(), group.generation, group.round, group.group.clone());
+    signals.signal(&Signal::Validate(ValidateMessage { job, generation, group, round, publish })).await
+}
 
 /// Says that a round is over, if none of its units is left.
 pub async fn close_if_last(engine: &Engine, signals: &dyn Signals, key: &RoundKey) -> Result<()> {
     let counters = engine.jobs.counters(key).await?;
     match !counters.is_empty() && counters.iter().all(|c| c.remaining == 0) {
-        true => signals.close(key).await,
+        true => close(signals, key).await,
         false => Ok(()),
     }
 }
@@ -33,7 +44,7 @@ pub async fn nudge(engine: &Engine, signals: &dyn Signals, job: &JobRecord, rese
     for group in engine.jobs.groups(&job.job, job.generation).await? {
         match group.state {
             State::Writing => writing(engine, signals, &group, resend).await?,
-            State::Staged | State::Validating if !job.request.run.stage_only => signals.validate(&group, false).await?,
+            State::Staged | State::Validating if !job.request.run.stage_only => validate(signals, &group, false).await?,
             State::Published => published(engine, job, &group).await?,
             _ => {}
         }
@@ -45,7 +56,7 @@ async fn landing(engine: &Engine, signals: &dyn Signals, job: &JobRecord, resend
     let units = crate::land::units(engine, job).await?;
     let Some(last) = units.iter().max_by_key(|u| u.key.round) else { return Ok(()) };
     if units.iter().all(|u| u.state != UnitState::Pending) {
-        return signals.close(&RoundKey { phase: Phase::Land, group: GroupName::land(), ..last.key.clone() }).await;
+        return close(signals, &last.key).await;
     }
     if resend {
         crate::land::resend(engine, job).await?;
@@ -55,7 +66,7 @@ async fn landing(engine: &Engine, signals: &dyn Signals, job: &JobRecord, resend
 
 async fn writing(engine: &Engine, signals: &dyn Signals, group: &GroupRecord, resend: bool) -> Result<()> {
     if latest_units(engine, group).await?.iter().all(|u| u.state != UnitState::Pending) {
-        return signals.close(&round_key(group, group.round)).await;
+        return close(signals, &round_key(group, group.round)).await;
     }
     if resend {
         resend_pending(engine, group).await?;

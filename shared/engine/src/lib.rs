@@ -34,7 +34,7 @@ pub mod validate;
 pub mod work;
 pub mod write;
 
-use ports::{Clock, JobStore, ObjectStore, TableCatalog, UnitQueue};
+use ports::{Clock, JobStore, ObjectStore, TableCatalog, UnitSender};
 use std::sync::Arc;
 use timelake_source::Sources;
 
@@ -43,7 +43,7 @@ use timelake_source::Sources;
 pub struct Engine {
     pub catalog: Arc<dyn TableCatalog>,
     pub jobs: Arc<dyn JobStore>,
-    pub queue: Arc<dyn UnitQueue>,
+    pub queue: Arc<dyn UnitSender>,
     pub objects: Arc<dyn ObjectStore>,
     /// Where source objects and runs are read from.
     pub sources: Sources,

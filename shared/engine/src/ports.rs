@@ -9,6 +9,7 @@ use iceberg::{TableIdent, TableRequirement, TableUpdate};
 use std::ops::Range;
 use std::time::Duration;
 use timelake_model::ledger::{CounterRecord, GroupRecord, JobRecord, PlanRecord, RoundKey, UnitMessage, UnitRecord};
+use timelake_model::messages::Signal;
 use timelake_model::{AttemptId, Error, GroupName, JobId, Receipt, Result, TimestampUs};
 
 /// Time, and the two things that must differ from run to run.
@@ -142,11 +143,19 @@ pub struct Claim {
     pub tries: u32,
 }
 
-/// Unit messages. At least once: a message may come twice, late, or after its unit is done.
+/// Where units are announced to workers. At least once: a message may come twice, late, or after its unit is done.
 #[async_trait]
-pub trait UnitQueue: Send + Sync {
+pub trait UnitSender: Send + Sync {
     /// A queue may drop a message that is waiting or held already.
     async fn send(&self, messages: &[UnitMessage]) -> Result<()>;
+    /// Messages of a generation of a job (or of all generations) are of no use any more. A queue that can look for them
+    /// removes them; of another, those who get them find their round closed.
+    async fn purge(&self, job: &JobId, generation: Option<u32>) -> Result<()>;
+}
+
+/// A queue from which workers take unit messages by themselves.
+#[async_trait]
+pub trait UnitQueue: UnitSender {
     /// Takes the oldest message that nobody holds (of this job, when given). A lease that ends later than any lease can
     /// is one of a clock that was ahead: it is over.
     async fn claim(&self, job: Option<&JobId>, owner: &str, lease: Duration) -> Result<Option<Claim>>;
@@ -154,19 +163,14 @@ pub trait UnitQueue: Send + Sync {
     async fn ack(&self, claim: &Claim) -> Result<()>;
     /// Gives it back, visible after `delay`.
     async fn release(&self, claim: &Claim, delay: Duration) -> Result<()>;
-    /// Removes all messages of a generation of a job (or all generations).
-    async fn purge(&self, job: &JobId, generation: Option<u32>) -> Result<()>;
     /// Messages waiting or held, of this job.
     async fn depth(&self, job: &JobId) -> Result<u64>;
 }
 
-/// Words to those who go on with a job where its units are worked off by functions. At least once, as messages are.
+/// What the parts of a run tell each other where each is a process of its own. A signal is a hint, as a message is.
 #[async_trait]
 pub trait Signals: Send + Sync {
-    /// No unit of the round is pending any more.
-    async fn close(&self, key: &RoundKey) -> Result<()>;
-    /// The group is staged. `publish`: although its job is to stay staged.
-    async fn validate(&self, group: &GroupRecord, publish: bool) -> Result<()>;
+    async fn signal(&self, signal: &Signal) -> Result<()>;
 }
 
 /// Deliveries after which a unit's message is given up and the unit becomes FAILED.

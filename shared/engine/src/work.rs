@@ -9,7 +9,7 @@ use crate::boundary::{Boundary, reached};
 use crate::evolution;
 use crate::inventory::table_ident;
 use crate::land::{self, Folds, LandTask};
-use crate::ports::{Claim, EndOutcome, MAX_DELIVERIES, UnitEnd};
+use crate::ports::{Claim, EndOutcome, MAX_DELIVERIES, UnitEnd, UnitQueue};
 use crate::progress::{Progress, Step, StopFlag};
 use crate::store::{RoundBase, StoredPlan, load_base};
 use crate::write::{Reading, UnitTask, write_unit};
@@ -176,7 +176,7 @@ impl<'a> Landing<'a> {
 
 /// Works until no message of the job is left, the job is stopped, in its next phase or in its next life. Returns an error
 /// only when going on makes no sense; faults of a unit end that unit.
-pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Handle) -> Result<()> {
+pub fn work(context: &Workers, queue: &dyn UnitQueue, phase: &dyn Attempts, owner: &str, runtime: &Handle) -> Result<()> {
     let engine = context.engine;
     let mut pause = FIRST_IDLE_PAUSE;
     loop {
@@ -184,8 +184,8 @@ pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Hand
         if context.given_up.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let Some(claim) = runtime.block_on(engine.queue.claim(Some(&context.job.job), owner, LEASE))? else {
-            if runtime.block_on(engine.queue.depth(&context.job.job))? == 0 {
+        let Some(claim) = runtime.block_on(queue.claim(Some(&context.job.job), owner, LEASE))? else {
+            if runtime.block_on(queue.depth(&context.job.job))? == 0 {
                 return Ok(());
             }
             // Messages are held by others or wait after a fault. Those of units that ended say nothing any more: whoever
@@ -201,10 +201,10 @@ pub fn work(context: &Workers, phase: &dyn Attempts, owner: &str, runtime: &Hand
         pause = FIRST_IDLE_PAUSE;
         let RoundKey { generation, phase: of, .. } = &claim.message.key;
         if (*generation, *of) > (context.job.generation, phase.phase()) {
-            runtime.block_on(engine.queue.release(&claim, Duration::ZERO))?;
+            runtime.block_on(queue.release(&claim, Duration::ZERO))?;
             return Ok(()); // whoever opened the next phase, or the job's next life, has what it takes
         }
-        one(context, phase, &claim, runtime)?;
+        one(context, queue, phase, &claim, runtime)?;
     }
 }
 
@@ -229,19 +229,18 @@ pub async fn is_over(engine: &Engine, job: &JobRecord, phase: Phase) -> Result<b
     Ok(true)
 }
 
-fn one(context: &Workers, phase: &dyn Attempts, claim: &Claim, runtime: &Handle) -> Result<()> {
-    let engine = context.engine;
-    let keep = || runtime.block_on(engine.queue.extend(claim, LEASE));
+fn one(context: &Workers, queue: &dyn UnitQueue, phase: &dyn Attempts, claim: &Claim, runtime: &Handle) -> Result<()> {
+    let keep = || runtime.block_on(queue.extend(claim, LEASE));
     match attempt(context, phase, &claim.message, claim.tries, &keep, runtime) {
         Ok(Attempted::Ended | Attempted::Stale) => {
-            runtime.block_on(engine.queue.ack(claim))?;
+            runtime.block_on(queue.ack(claim))?;
             reached(Boundary::MessageAcknowledged);
             Ok(())
         }
         Ok(Attempted::Lost) => Ok(()),
-        Ok(Attempted::Again(pause)) => runtime.block_on(engine.queue.release(claim, pause)),
+        Ok(Attempted::Again(pause)) => runtime.block_on(queue.release(claim, pause)),
         Ok(Attempted::Stopped(e)) => {
-            runtime.block_on(engine.queue.release(claim, Duration::ZERO))?;
+            runtime.block_on(queue.release(claim, Duration::ZERO))?;
             Err(e)
         }
         Err(e) => Err(e),

@@ -14,17 +14,17 @@ use async_trait::async_trait;
 use iceberg::io::FileIO;
 use iceberg::spec::TableMetadata;
 use iceberg::table::Table;
-use iceberg::{ErrorKind as IcebergKind, MetadataLocation, NamespaceIdent, Runtime, TableIdent, TableRequirement, TableUpdate};
+use iceberg::{MetadataLocation, NamespaceIdent, TableIdent, TableRequirement, TableUpdate};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use timelake_engine::ports::{Clock, CommitOutcome, TableCatalog};
-use timelake_model::{Error, Kind, Reason, Result};
+use timelake_model::{Error, Reason, Result};
 use timelake_table::commits::apply;
-use timelake_table::errors::{at_file, carried, from_iceberg, full_text, is_missing_file};
+use timelake_table::errors::at_file;
+use timelake_table::pointer::{next_location, no_table, read_metadata, table_at, table_exists};
 
 /// The name PyIceberg opens the catalog with.
 pub const CATALOG_NAME: &str = "timelake";
@@ -215,15 +215,7 @@ impl SqliteCatalog {
     }
 
     fn table(&self, ident: &TableIdent, location: String, metadata: TableMetadata) -> Result<Table> {
-        let runtime = Runtime::try_current().map_err(|e| Error::internal(format!("tables are loaded inside a tokio runtime: {e}")))?;
-        Table::builder()
-            .identifier(ident.clone())
-            .metadata_location(location)
-            .metadata(metadata)
-            .file_io(self.file_io.clone())
-            .runtime(runtime)
-            .build()
-            .map_err(|e| from_iceberg(e, &format!("opening {ident}")))
+        table_at(&self.file_io, ident, location, metadata)
     }
 
     async fn write_metadata(&self, metadata: &TableMetadata, location: &MetadataLocation) -> Result<()> {
@@ -254,29 +246,9 @@ impl SqliteCatalog {
 #[async_trait]
 impl TableCatalog for SqliteCatalog {
     async fn load(&self, table: &TableIdent) -> Result<Table> {
-        let Some(location) = self.pointer(table).await? else {
-            return Err(Error::not_found(Reason::TableNotFound, format!("there is no table {table}"))
-                .hint("make it: timelake table create; or see which tables there are: timelake table show")
-                .at(|p| p.table = Some(table.to_string())));
-        };
+        let location = self.pointer(table).await?.ok_or_else(|| no_table(table))?;
         self.refuse_elsewhere(table, &location)?;
-        let metadata = TableMetadata::read_from(&self.file_io, &location).await.map_err(|e| {
-            if carried(&e).is_some_and(|ours| ours.kind != Kind::NotFound) {
-                return from_iceberg(e, &format!("reading the table metadata {location}"));
-            }
-            if is_missing_file(&e) || e.kind() == IcebergKind::DataInvalid || e.kind() == IcebergKind::Unexpected {
-                return Error::corrupt(
-                    Reason::CatalogDamaged,
-                    format!("the metadata of {table} cannot be read from {location}: {}", full_text(&e)),
-                )
-                .hint("restore the file, or point the catalog at an earlier metadata file (previous_metadata_location)")
-                .at(|p| {
-                    p.table = Some(table.to_string());
-                    p.file = Some(location.clone());
-                });
-            }
-            from_iceberg(e, &format!("reading the table metadata {location}"))
-        })?;
+        let metadata = read_metadata(&self.file_io, table, &location).await?;
         self.refuse_other_lake(table, &metadata)?;
         self.table(table, location, metadata)
     }
@@ -326,13 +298,8 @@ impl TableCatalog for SqliteCatalog {
     }
 
     async fn create(&self, table: &TableIdent, metadata: TableMetadata) -> Result<Table> {
-        let exists = || {
-            Error::conflict(Reason::TableExists, format!("there is a table {table} already"))
-                .hint("choose another name, or see it: timelake table show")
-                .at(|p| p.table = Some(table.to_string()))
-        };
         if self.pointer(table).await?.is_some() {
-            return Err(exists());
+            return Err(table_exists(table));
         }
         let metadata = self.with_lake(metadata)?;
         let location = MetadataLocation::new_with_metadata(metadata.location(), &metadata);
@@ -362,7 +329,7 @@ impl TableCatalog for SqliteCatalog {
             .await?;
         match inserted {
             Ok(()) => self.table(table, location.to_string(), metadata),
-            Err(e) if e.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => Err(exists()),
+            Err(e) if e.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => Err(table_exists(table)),
             Err(e) => Err(CATALOG.error(&self.database, e)),
         }
     }
@@ -485,14 +452,6 @@ fn swap(connection: &mut Connection, type_filter: &str, namespace: &str, name: &
         },
         Ok(_) => Swap::Moved,
         Err(e) => Swap::Refused(e),
-    }
-}
-
-/// The next metadata file. A table registered under another naming starts ours at version 0.
-fn next_location(old: &str, metadata: &TableMetadata) -> MetadataLocation {
-    match MetadataLocation::from_str(old) {
-        Ok(location) => location.with_next_version().with_new_metadata(metadata),
-        Err(_) => MetadataLocation::new_with_metadata(metadata.location(), metadata),
     }
 }
 

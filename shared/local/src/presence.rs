@@ -33,6 +33,11 @@ pub struct Presence {
 
 impl Presence {
     /// Announces this process in the lake's folder of processes.
+    /// Where the units of running jobs wait.
+    pub fn queue(&self) -> &SqliteLedger {
+        &self.ledger
+    }
+
     pub fn announce(folder: &Path, ledger: Arc<SqliteLedger>, clock: Arc<dyn Clock>) -> Result<Presence> {
         std::fs::create_dir_all(folder).map_err(|e| write_error(folder, e))?;
         for _ in 0..TRIES {
@@ -119,7 +124,7 @@ mod tests {
     use super::*;
     use crate::SystemClock;
     use std::time::Duration;
-    use timelake_engine::ports::UnitQueue;
+    use timelake_engine::ports::{UnitQueue, UnitSender};
     use timelake_model::ledger::{Phase, RoundKey, UnitMessage};
     use timelake_model::{GroupName, JobId};
 

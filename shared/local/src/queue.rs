@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use rusqlite::types::Type;
 use rusqlite::{OptionalExtension, Row, params};
 use std::time::Duration;
-use timelake_engine::ports::{Claim, UnitQueue};
+use timelake_engine::ports::{Claim, UnitQueue, UnitSender};
 use timelake_model::ledger::{Phase, RoundKey, UnitMessage};
 use timelake_model::{GroupName, JobId, Result};
 
@@ -53,7 +53,7 @@ impl SqliteLedger {
 }
 
 #[async_trait]
-impl UnitQueue for SqliteLedger {
+impl UnitSender for SqliteLedger {
     async fn send(&self, messages: &[UnitMessage]) -> Result<()> {
         if messages.is_empty() {
             return Ok(());
@@ -73,6 +73,19 @@ impl UnitQueue for SqliteLedger {
             .await
     }
 
+    async fn purge(&self, job: &JobId, generation: Option<u32>) -> Result<()> {
+        self.database
+            .write(|t| {
+                t.prepare_cached("DELETE FROM queue WHERE job = ?1 AND (?2 IS NULL OR generation = ?2)")?
+                    .execute(params![job.0, generation])?;
+                Ok(())
+            })
+            .await
+    }
+}
+
+#[async_trait]
+impl UnitQueue for SqliteLedger {
     async fn claim(&self, job: Option<&JobId>, owner: &str, lease: Duration) -> Result<Option<Claim>> {
         let now_us = self.now_us();
         // No lease given by a clock that agrees with ours ends later; twice, as two processes' clocks are never one.
@@ -133,16 +146,6 @@ impl UnitQueue for SqliteLedger {
             .write(|t| {
                 t.prepare_cached("UPDATE queue SET owner = NULL, lease_until_us = ? WHERE id = ? AND tries = ? AND owner IS NOT NULL")?
                     .execute(params![until_us, claim.id, claim.tries])?;
-                Ok(())
-            })
-            .await
-    }
-
-    async fn purge(&self, job: &JobId, generation: Option<u32>) -> Result<()> {
-        self.database
-            .write(|t| {
-                t.prepare_cached("DELETE FROM queue WHERE job = ?1 AND (?2 IS NULL OR generation = ?2)")?
-                    .execute(params![job.0, generation])?;
                 Ok(())
             })
             .await

@@ -321,7 +321,7 @@ pub(crate) fn run_workers(presence: &Presence, workers: &Workers, phase: &dyn At
             let handles: Vec<_> = (0..count.max(1))
                 .map(|i| {
                     scope.spawn(move || {
-                        let result = work(workers, phase, &presence.owner(i), runtime);
+                        let result = work(workers, presence.queue(), phase, &presence.owner(i), runtime);
                         if result.is_err() {
                             workers.give_up();
                         }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use timelake_engine::inventory::{self, Effort};
 use timelake_engine::plan::{PROCESS_BYTES, PlanLimits, WORKER_BYTES};
+use timelake_engine::ports::UnitQueue;
 use timelake_engine::progress::{Progress, Step, StopFlag};
 use timelake_engine::store;
 use timelake_engine::work::{Attempts, Held, Landing, Workers, Writing, is_over};
@@ -88,7 +89,7 @@ impl Lake {
                     continue;
                 }
                 let phase = if job.state == State::Landing { Phase::Land } else { Phase::Write };
-                if self.engine.queue.depth(&job.job).await? == 0 || is_over(&self.engine, job, phase).await? {
+                if self.ledger.depth(&job.job).await? == 0 || is_over(&self.engine, job, phase).await? {
                     continue;
                 }
                 match self.help(job, options, &presence, progress, stop, &mut worked).await {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use timelake_engine::ports::{Clock, EndOutcome, JobStore, UnitQueue};
+use timelake_engine::ports::{Clock, EndOutcome, JobStore, UnitQueue, UnitSender};
 use timelake_local::{SqliteLedger, SystemClock};
 use timelake_model::AttemptId;
 use timelake_model::ledger::UnitState;
@@ -16,10 +16,11 @@ fn fixture() -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::default());
     let open = || Arc::new(SqliteLedger::open(&folder.path().join("ledger.db"), clock.clone()).unwrap());
-    Fixture { ledger: open(), second: open(), clock: clock.clone(), keep: Box::new(folder) }
+    let (ledger, second) = (open(), open());
+    Fixture { keep: Box::new(folder), ..Fixture::of(ledger, second, clock) }
 }
 
-timelake_testkit::ledger_suite!(sqlite, fixture);
+timelake_testkit::ledger_suite!(sqlite, sqlite_queue, fixture);
 
 const LEDGER_VARIABLE: &str = "TIMELAKE_TEST_LEDGER";
 const UNITS: u32 = 150;

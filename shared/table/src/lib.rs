@@ -14,6 +14,7 @@ pub mod live;
 pub mod manifest;
 pub mod metrics;
 pub mod partition;
+pub mod pointer;
 pub mod read;
 pub mod referenced;
 pub mod schema;

@@ -1,7 +1,8 @@
-//! For tests only: the contract suites that every ledger and every store of objects passes, a ledger in memory, a clock
+//! For tests only: the contract suites that every ledger, every catalog and every store of objects passes, a ledger in memory, a clock
 //! that stands still, a store that fails on purpose, a model checker over the engine's transitions, a seeded simulator of
 //! the whole engine. Depends on the engine and what is below it, never on an adapter.
 
+pub mod catalog_suite;
 pub mod checker;
 pub mod clock;
 pub mod faults;

@@ -5,7 +5,7 @@ use crate::ledger_state::LedgerState;
 use async_trait::async_trait;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use timelake_engine::ports::{Claim, Clock, EndOutcome, JobStore, UnitEnd, UnitQueue};
+use timelake_engine::ports::{Claim, Clock, EndOutcome, JobStore, UnitEnd, UnitQueue, UnitSender};
 use timelake_model::ledger::{CounterRecord, GroupRecord, JobRecord, Phase, PlanRecord, RoundKey, UnitMessage, UnitRecord};
 use timelake_model::{AttemptId, GroupName, JobId, Result};
 
@@ -86,11 +86,19 @@ impl JobStore for MemoryLedger {
 }
 
 #[async_trait]
-impl UnitQueue for MemoryLedger {
+impl UnitSender for MemoryLedger {
     async fn send(&self, messages: &[UnitMessage]) -> Result<()> {
         self.state().send(messages);
         Ok(())
     }
+    async fn purge(&self, job: &JobId, generation: Option<u32>) -> Result<()> {
+        self.state().purge(job, generation);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl UnitQueue for MemoryLedger {
     async fn claim(&self, job: Option<&JobId>, _owner: &str, lease: Duration) -> Result<Option<Claim>> {
         let (now_us, until_us) = (self.clock.now().0, self.later_us(lease));
         Ok(self.state().claim(job, now_us, until_us, self.later_us(lease.saturating_mul(2))))
@@ -106,10 +114,6 @@ impl UnitQueue for MemoryLedger {
     async fn release(&self, claim: &Claim, delay: Duration) -> Result<()> {
         let until_us = if delay.is_zero() { i64::MIN } else { self.later_us(delay) };
         self.state().release(claim, until_us);
-        Ok(())
-    }
-    async fn purge(&self, job: &JobId, generation: Option<u32>) -> Result<()> {
-        self.state().purge(job, generation);
         Ok(())
     }
     async fn depth(&self, job: &JobId) -> Result<u64> {

@@ -7,7 +7,7 @@ use timelake_testkit::{ManualClock, MemoryLedger};
 fn fixture() -> Fixture {
     let clock = Arc::new(ManualClock::default());
     let ledger = Arc::new(MemoryLedger::new(clock.clone()));
-    Fixture { ledger: ledger.clone(), second: ledger, clock, keep: Box::new(()) }
+    Fixture::of(ledger.clone(), ledger, clock)
 }
 
-timelake_testkit::ledger_suite!(memory, fixture);
+timelake_testkit::ledger_suite!(memory, memory_queue, fixture);

@@ -35,7 +35,10 @@ const RULES: &[Rule] = &[
         not_in_tests: true,
         allowed: &[
             ("shared/local/src/clock.rs", "the adapter of the clock"),
+            ("shared/aws/src/clock.rs", "the adapter of the clock"),
             ("shared/aws/src/client.rs", "asks for the settings that the SDK does not pass on"),
+            ("shared/aws/src/config.rs", "asks for the settings that the SDK does not pass on"),
+            ("shared/aws/src/settings.rs", "what a process on AWS is told by its environment"),
             ("cli/", "takes its options and the terminal's width from the environment"),
             ("tests/", "tests find their tools through the environment"),
             ("bench/", "measures time"),

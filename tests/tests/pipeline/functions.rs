@@ -11,8 +11,8 @@ use timelake_engine::ports::{Claim, JobStore, Signals, UnitQueue};
 use timelake_engine::progress::StopFlag;
 use timelake_functions::{Cloud, Mail};
 use timelake_local::{LocalObjects, SqliteCatalog, SqliteLedger, SystemClock};
-use timelake_model::ledger::{GroupRecord, JobRecord, Phase, RoundKey, State};
-use timelake_model::messages::{Close, ToFinalizer, Validate};
+use timelake_model::ledger::{JobRecord, Phase, State};
+use timelake_model::messages::Signal;
 use timelake_model::{JobId, Result};
 use timelake_tests::{Lab, workspace};
 
@@ -25,18 +25,18 @@ const MOST_MESSAGES: u32 = 500;
 /// What was said, and not yet heard.
 #[derive(Default)]
 struct Said {
-    messages: Mutex<Vec<ToFinalizer>>,
+    messages: Mutex<Vec<Signal>>,
     /// Words to lose.
     deaf: Mutex<bool>,
 }
 
 impl Said {
-    fn say(&self, message: ToFinalizer) {
+    fn say(&self, message: Signal) {
         if !*self.deaf.lock().unwrap() {
             self.messages.lock().unwrap().push(message);
         }
     }
-    fn take(&self) -> Option<ToFinalizer> {
+    fn take(&self) -> Option<Signal> {
         let mut messages = self.messages.lock().unwrap();
         if messages.is_empty() { None } else { Some(messages.remove(0)) }
     }
@@ -44,13 +44,8 @@ impl Said {
 
 #[async_trait::async_trait]
 impl Signals for Said {
-    async fn close(&self, key: &RoundKey) -> Result<()> {
-        self.say(ToFinalizer::Close(Close { key: key.clone() }));
-        Ok(())
-    }
-    async fn validate(&self, group: &GroupRecord, publish: bool) -> Result<()> {
-        let (job, generation, group) = (group.job.clone(), group.generation, group.group.clone());
-        self.say(ToFinalizer::Validate(Validate { job, generation, group, publish }));
+    async fn signal(&self, signal: &Signal) -> Result<()> {
+        self.say(signal.clone());
         Ok(())
     }
 }
@@ -137,10 +132,8 @@ impl World {
     async fn run(&self) {
         for _ in 0..MOST_MESSAGES {
             if let Some(message) = self.said.take() {
-                let (function, body) = match &message {
-                    ToFinalizer::Close(close) if close.key.phase == Phase::Land => ("planner", serde_json::to_value(close).unwrap()),
-                    message => ("finalizer", serde_json::to_value(message).unwrap()),
-                };
+                let body = serde_json::to_value(&message).unwrap();
+                let function = hearer(&message);
                 let answer = self.deliver(function, &body, 1).await;
                 assert_eq!(answer["batchItemFailures"], json!([]), "{function}: {body}");
             } else if self.one_unit().await.is_none() {
@@ -163,6 +156,11 @@ impl World {
         let answer = self.lab.reader(json!({"command": "read", "engine": "pyiceberg", "table": "iot.sensor_changes"}));
         answer.as_array().unwrap().clone()
     }
+}
+
+/// Whose queue a signal goes to.
+fn hearer(signal: &Signal) -> &'static str {
+    if signal.phase() == Phase::Land { "planner" } else { "finalizer" }
 }
 
 fn sensor_lab(rows: &[Value], text: bool) -> Lab {
@@ -274,16 +272,10 @@ async fn what_nobody_said_the_sweeper_finds() {
             }
             let swept = world.handle("sweeper", world.event("sweeper/schedule.json", JOB_OF_EVENTS)).await;
             assert_eq!(swept["jobs"], 1, "{swept}");
-            let said: Vec<ToFinalizer> = std::iter::from_fn(|| world.said.take()).collect();
+            let said: Vec<Signal> = std::iter::from_fn(|| world.said.take()).collect();
             *world.said.deaf.lock().unwrap() = true;
             for message in said {
-                let body = serde_json::to_value(&message).unwrap();
-                match &message {
-                    ToFinalizer::Close(close) if close.key.phase == Phase::Land => {
-                        world.deliver("planner", &serde_json::to_value(close).unwrap(), 1).await
-                    }
-                    _ => world.deliver("finalizer", &body, 1).await,
-                };
+                world.deliver(hearer(&message), &serde_json::to_value(&message).unwrap(), 1).await;
             }
         }
         assert_eq!(world.job(&job).await.state, State::Refreshed, "text: {text}");

@@ -12,7 +12,7 @@ use std::future::Future;
 use std::sync::Arc;
 use timelake_engine::advance::{self, Hands};
 use timelake_engine::evolution;
-use timelake_engine::ports::CommitOutcome;
+use timelake_engine::ports::{CommitOutcome, UnitQueue};
 use timelake_engine::progress::{Silent, StopFlag};
 use timelake_engine::rounds;
 use timelake_engine::store::{self, StoredPlan};
@@ -54,6 +54,7 @@ pub enum Role {
 /// What actors are made of.
 pub struct Cast {
     pub engine: Engine,
+    pub queue: Arc<dyn UnitQueue>,
     pub desk: Arc<Desk>,
     pub runtime: Handle,
     pub scene: Scene,
@@ -91,7 +92,7 @@ impl Cast {
     fn work(&self, job: &JobRecord, writing: &Writing<'_>) -> Result<()> {
         let stop = StopFlag::default();
         let workers = Workers::new(&self.engine, job, &Silent, &stop, &|| Ok(()));
-        work(&workers, writing, "worker", &self.runtime)
+        work(&workers, self.queue.as_ref(), writing, "worker", &self.runtime)
     }
 
     fn first_life(&self) -> Life<'_> {

@@ -41,13 +41,13 @@ impl Model {
         let inside = runtime.enter();
         let (space, world) = Space::new(CatalogState::new(self.swap));
         let desk = Desk::new(space);
-        let engine = ports::engine(desk.clone(), fault);
+        let (engine, queue) = (ports::engine(desk.clone(), fault), ports::queue(desk.clone(), fault));
         let (world, (scene, plan)) = desk.live("first", world, || {
             let scene = Scene::prepare(&engine, self.units);
             let plan = now(scene.store_plan(&engine, 1)).expect("the plan is stored");
             (scene, Arc::new(plan))
         });
-        let cast = Cast { engine, desk: desk.clone(), runtime: runtime.handle().clone(), scene, plan };
+        let cast = Cast { engine, queue, desk: desk.clone(), runtime: runtime.handle().clone(), scene, plan };
         let before: &[Role] = match self.prepared {
             Prepared::Planned => &[],
             Prepared::Opened => &[Role::Planner],

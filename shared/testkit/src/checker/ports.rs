@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use timelake_engine::Engine;
 use timelake_engine::ports::{
-    Claim, Clock, CommitOutcome, EndOutcome, JobStore, ObjectMeta, ObjectStore, TableCatalog, UnitEnd, UnitQueue,
+    Claim, Clock, CommitOutcome, EndOutcome, JobStore, ObjectMeta, ObjectStore, TableCatalog, UnitEnd, UnitQueue, UnitSender,
 };
 use timelake_model::ledger::{CounterRecord, GroupRecord, JobRecord, Phase, PlanRecord, RoundKey, UnitMessage, UnitRecord};
 use timelake_model::{AttemptId, Error, GroupName, JobId, Reason, Receipt, Result, TimestampUs};
@@ -55,6 +55,11 @@ pub fn engine(desk: Arc<Desk>, fault: Option<Fault>) -> Engine {
         clock: ports,
         jobs_root: "memory://jobs".into(),
     }
+}
+
+/// Where its workers take their units from.
+pub fn queue(desk: Arc<Desk>, fault: Option<Fault>) -> Arc<dyn UnitQueue> {
+    Arc::new(Ports { desk, fault })
 }
 
 fn lost<T>() -> Result<T> {
@@ -225,11 +230,19 @@ impl JobStore for Ports {
 const HELD_UNTIL_US: i64 = i64::MAX;
 
 #[async_trait]
-impl UnitQueue for Ports {
+impl UnitSender for Ports {
     async fn send(&self, messages: &[UnitMessage]) -> Result<()> {
         self.ledger("send", (messages.to_vec(),), |l, (messages,)| l.send(messages));
         Ok(())
     }
+    async fn purge(&self, job: &JobId, generation: Option<u32>) -> Result<()> {
+        self.ledger("purge", (job.clone(), generation), |l, (job, generation)| l.purge(job, *generation));
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl UnitQueue for Ports {
     async fn claim(&self, job: Option<&JobId>, _owner: &str, _lease: Duration) -> Result<Option<Claim>> {
         Ok(self.ledger("claim", (job.cloned(),), |l, (job,)| l.claim(job.as_ref(), START.0, HELD_UNTIL_US, HELD_UNTIL_US)))
     }
@@ -242,10 +255,6 @@ impl UnitQueue for Ports {
     }
     async fn release(&self, claim: &Claim, _delay: Duration) -> Result<()> {
         self.ledger("release", (claim.clone(),), |l, (claim,)| l.release(claim, i64::MIN));
-        Ok(())
-    }
-    async fn purge(&self, job: &JobId, generation: Option<u32>) -> Result<()> {
-        self.ledger("purge", (job.clone(), generation), |l, (job, generation)| l.purge(job, *generation));
         Ok(())
     }
     async fn depth(&self, job: &JobId) -> Result<u64> {

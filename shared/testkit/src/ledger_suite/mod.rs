@@ -2,7 +2,7 @@
 //! [`ledger_suite!`](crate::ledger_suite!) makes them tests of one store, so that a test's name says which store failed:
 //!
 //! ```ignore
-//! timelake_testkit::ledger_suite!(memory, new_memory_fixture);
+//! timelake_testkit::ledger_suite!(memory, memory_queue, new_memory_fixture);
 //! ```
 
 mod concurrency;
@@ -25,24 +25,45 @@ use timelake_model::ledger::{GroupRecord, JobRecord, Phase, PlanRecord, RoundKey
 use timelake_model::receipt::{SeriesRows, WrittenFile};
 use timelake_model::{AttemptId, BackfillRequest, Counts, Error, GroupName, JobId, Reason, Receipt, TimestampUs, UnitReceipt, Window};
 
-/// Job store and queue of one lake.
-pub trait Ledger: JobStore + UnitQueue {}
-impl<T: JobStore + UnitQueue> Ledger for T {}
-
-/// A new, empty store.
+/// A new, empty store, and a queue of its jobs.
 pub struct Fixture {
-    pub ledger: Arc<dyn Ledger>,
+    pub ledger: Arc<dyn JobStore>,
     /// Another way to the same store: a second connection where the store has such.
-    pub second: Arc<dyn Ledger>,
-    /// The clock that both were opened with.
+    pub second: Arc<dyn JobStore>,
+    pub queue: Arc<dyn UnitQueue>,
+    pub second_queue: Arc<dyn UnitQueue>,
+    /// The clock that all were opened with.
     pub clock: Arc<ManualClock>,
     /// What must live as long as the store (a folder).
     pub keep: Box<dyn Any + Send + Sync>,
 }
 
-/// Makes all cases tests of the store that `$fixture: fn() -> Fixture` makes, in a module named `$store`.
+impl Fixture {
+    /// A store that is the queue of its jobs too, opened twice.
+    pub fn of<T: JobStore + UnitQueue + 'static>(ledger: Arc<T>, second: Arc<T>, clock: Arc<ManualClock>) -> Fixture {
+        Fixture { ledger: ledger.clone(), second: second.clone(), queue: ledger, second_queue: second, clock, keep: Box::new(()) }
+    }
+}
+
+/// Makes all cases tests of the store that `$fixture: fn() -> Fixture` makes, in a module named `$store`; those of its
+/// queue, in a module named `$queue`, where the store has one.
 #[macro_export]
 macro_rules! ledger_suite {
+    ($store:ident, $queue:ident, $fixture:path) => {
+        $crate::ledger_suite!($store, $fixture);
+        $crate::ledger_suite!(@tests $queue, $fixture,
+            messages_come_oldest_first_and_by_job
+            a_lease_that_ends_is_a_redelivery
+            an_extended_lease_holds
+            a_lease_of_a_clock_that_was_ahead_is_over
+            messages_that_nobody_holds_wait_for_no_clock
+            a_message_that_is_there_is_not_sent_again
+            an_acknowledged_message_is_gone
+            a_released_message_comes_after_its_delay
+            a_lost_claim_changes_nothing
+            purge_removes_a_generation_or_all
+        );
+    };
     ($store:ident, $fixture:path) => {
         $crate::ledger_suite!(@tests $store, $fixture,
             a_job_is_written_only_if_absent
@@ -68,16 +89,6 @@ macro_rules! ledger_suite {
             a_receipt_of_another_unit_is_refused
             units_come_back_as_written_by_unit_and_round
             an_unclear_answer_is_settled_by_repeating
-            messages_come_oldest_first_and_by_job
-            a_lease_that_ends_is_a_redelivery
-            an_extended_lease_holds
-            a_lease_of_a_clock_that_was_ahead_is_over
-            messages_that_nobody_holds_wait_for_no_clock
-            a_message_that_is_there_is_not_sent_again
-            an_acknowledged_message_is_gone
-            a_released_message_comes_after_its_delay
-            a_lost_claim_changes_nothing
-            purge_removes_a_generation_or_all
             threads_end_every_unit_exactly_once
         );
     };
@@ -85,7 +96,7 @@ macro_rules! ledger_suite {
         mod $store {
             use super::*;
             $(
-                #[tokio::test]
+                #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
                 async fn $case() {
                     $crate::ledger_suite::$case(&$fixture()).await;
                 }

@@ -16,7 +16,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use timelake_engine::Engine;
-use timelake_engine::ports::{Claim, CommitOutcome, EndOutcome, JobStore, ObjectMeta, ObjectStore, TableCatalog, UnitEnd, UnitQueue};
+use timelake_engine::ports::{
+    Claim, CommitOutcome, EndOutcome, JobStore, ObjectMeta, ObjectStore, TableCatalog, UnitEnd, UnitQueue, UnitSender,
+};
 use timelake_model::ledger::{
     CounterRecord, GroupRecord, JobRecord, Phase, PlanRecord, RoundKey, State as Stands, UnitMessage, UnitRecord,
 };
@@ -39,6 +41,11 @@ pub fn engine(desk: &Desk) -> Engine {
         clock: Arc::new(desk.clone()),
         jobs_root: "mem://jobs".into(),
     }
+}
+
+/// Where its workers take their units from.
+pub fn queue(desk: &Desk) -> Arc<dyn UnitQueue> {
+    Arc::new(Ports(desk.clone()))
 }
 
 impl Ports {
@@ -165,7 +172,7 @@ impl JobStore for Ports {
 }
 
 #[async_trait]
-impl UnitQueue for Ports {
+impl UnitSender for Ports {
     async fn send(&self, messages: &[UnitMessage]) -> Result<()> {
         self.ledger(
             "send",
@@ -176,6 +183,20 @@ impl UnitQueue for Ports {
             },
         )
     }
+    async fn purge(&self, job: &JobId, generation: Option<u32>) -> Result<()> {
+        self.ledger(
+            "purge",
+            || of(job, generation),
+            |s| {
+                s.ledger.purge(job, generation);
+                Ok(())
+            },
+        )
+    }
+}
+
+#[async_trait]
+impl UnitQueue for Ports {
     async fn claim(&self, job: Option<&JobId>, _owner: &str, lease: Duration) -> Result<Option<Claim>> {
         self.ledger(
             "claim",
@@ -225,16 +246,6 @@ impl UnitQueue for Ports {
             |s| {
                 let until_us = if delay.is_zero() { i64::MIN } else { s.later_us(delay) };
                 s.ledger.release(claim, until_us);
-                Ok(())
-            },
-        )
-    }
-    async fn purge(&self, job: &JobId, generation: Option<u32>) -> Result<()> {
-        self.ledger(
-            "purge",
-            || of(job, generation),
-            |s| {
-                s.ledger.purge(job, generation);
                 Ok(())
             },
         )

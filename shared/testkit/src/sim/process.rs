@@ -4,7 +4,7 @@
 use super::catalog::TABLE;
 use super::desk::{Desk, runtime};
 use super::invariants;
-use super::ports::{engine, running_elsewhere};
+use super::ports::{engine, queue, running_elsewhere};
 use super::scene::row_bytes;
 use std::future::Future;
 use std::path::Path;
@@ -13,6 +13,7 @@ use timelake_engine::advance::{self, Hands, Life};
 use timelake_engine::inventory::{self, Effort, OpenTable, Taken};
 use timelake_engine::open::{self, Earlier};
 use timelake_engine::plan::PlanLimits;
+use timelake_engine::ports::UnitQueue;
 use timelake_engine::progress::{Silent, StopFlag};
 use timelake_engine::store::{self, StoredPlan};
 use timelake_engine::validate::{self, ReadBack};
@@ -51,6 +52,7 @@ pub enum Order {
 pub struct Process {
     desk: Desk,
     engine: Engine,
+    queue: Arc<dyn UnitQueue>,
     stop: StopFlag,
 }
 
@@ -61,7 +63,7 @@ pub fn now<T>(future: impl Future<Output = T>) -> T {
 
 impl Process {
     pub fn new(desk: Desk, stop: StopFlag) -> Process {
-        Process { engine: engine(&desk), desk, stop }
+        Process { engine: engine(&desk), queue: queue(&desk), desk, stop }
     }
 
     /// Runs to the end of the process; says how it ended.
@@ -218,7 +220,7 @@ impl Process {
         const POLL: std::time::Duration = std::time::Duration::from_millis(200);
         for _ in 0..LOOKS {
             for job in self.engine.jobs.jobs(None).await?.into_iter().filter(|j| !j.state.is_final()) {
-                if self.engine.queue.depth(&job.job).await? == 0 || is_over(&self.engine, &job, Phase::Write).await? {
+                if self.queue.depth(&job.job).await? == 0 || is_over(&self.engine, &job, Phase::Write).await? {
                     continue;
                 }
                 let Some(stored) = store::load_plan(&self.engine, &job.job, job.generation).await? else { continue };
@@ -250,7 +252,7 @@ impl Process {
         };
         let workers = Workers::new(&self.engine, job, &Silent, &self.stop, &idle);
         let writing = Writing::new(&workers, stored, spec, bound);
-        work(&workers, &writing, "worker", runtime().handle())
+        work(&workers, self.queue.as_ref(), &writing, "worker", runtime().handle())
     }
 
     async fn gc(&self) -> Result<State> {
