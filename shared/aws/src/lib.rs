@@ -3,6 +3,7 @@
 mod address;
 mod client;
 mod errors;
+mod local_file;
 mod multipart;
 mod objects;
 mod requests;
