@@ -126,6 +126,7 @@ def runs(inputs):
         bench.Contestant("C", load(inputs.c, words=["backfill", "iot.sensor", "--json"]), create_c),
         bench.Contestant("D", load(inputs.a, "--mode", "merge"), with_half),
         bench.Contestant("F", load(inputs.late, words=LATE), with_days),
+        bench.Contestant("floor of F", lambda lake: [FLOOR, "late", lake, lake, "2"], with_days, floor=True),
     ]
     return {c.name: c for c in made}
 

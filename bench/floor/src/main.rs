@@ -1,10 +1,12 @@
-//! The floor of the bench: `timelake-floor csv|parquet SOURCE OUT THREADS` decodes the source's rows and encodes them.
+//! The floor of the bench: `timelake-floor csv|parquet SOURCE OUT THREADS` decodes the source's rows and encodes them
+//! (`late`: see there).
 //!
 //! Takes a folder of files in the shape of workload A or B, gives one Parquet file per source file, with the properties
 //! of timelake's data files. It does what nobody can leave out who turns these sources into Parquet, with the usual
 //! crates, and nothing else: no zones (local times are stored as if they were UTC), no duplicates removed, no sort, no
 //! table, no checks. It must never be shown as a way to do the job: its output is not what anyone asked for.
 
+mod late;
 mod text;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch};
@@ -50,15 +52,20 @@ fn main() -> ExitCode {
 
 fn run(arguments: &[String]) -> Result<usize> {
     let [format, source, out, threads] = arguments else {
-        return Err("usage: timelake-floor csv|parquet SOURCE OUT THREADS".into());
+        return Err("usage: timelake-floor csv|parquet|late SOURCE OUT THREADS".into());
     };
     let copy: fn(&Path, &Path) -> Result<usize> = match format.as_str() {
         "csv" => text::copy,
         "parquet" => copy_parquet,
+        "late" => late::copy,
         other => return Err(format!("no format {other}").into()),
     };
     let threads: usize = threads.parse()?;
-    let files = listed(Path::new(source), if format == "csv" { ".csv.gz" } else { ".parquet" })?;
+    let files = match format.as_str() {
+        "late" => late::days(Path::new(source))?,
+        "csv" => listed(Path::new(source), ".csv.gz")?,
+        _ => listed(Path::new(source), ".parquet")?,
+    };
     fs::create_dir_all(out)?;
     let next = AtomicUsize::new(0);
     // Each thread takes the next file until there are none.
@@ -67,7 +74,10 @@ fn run(arguments: &[String]) -> Result<usize> {
         while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
             let name = file.file_name().unwrap_or_default().to_string_lossy();
             let stem = name.split('.').next().unwrap_or_default();
-            let target = Path::new(out).join(format!("{stem}.parquet"));
+            let target = match format.as_str() {
+                "late" => file.with_file_name("floor.parquet"),
+                _ => Path::new(out).join(format!("{stem}.parquet")),
+            };
             rows += copy(file, &target).map_err(|error| format!("{}: {error}", file.display()))?;
         }
         Ok(rows)

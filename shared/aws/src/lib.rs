@@ -9,6 +9,7 @@ mod cloud;
 mod config;
 mod errors;
 mod ledger;
+mod local_file;
 mod multipart;
 mod objects;
 mod queue;

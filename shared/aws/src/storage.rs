@@ -2,6 +2,7 @@
 
 use crate::address::{Address, is_s3};
 use crate::client::S3Objects;
+use crate::local_file::LocalFile;
 use crate::multipart::Upload;
 use crate::requests::Pin;
 use async_trait::async_trait;
@@ -97,7 +98,7 @@ impl Storage for WarehouseStorage {
 
     async fn writer(&self, path: &str) -> Result<Box<dyn FileWrite>> {
         if !is_s3(path) {
-            return self.local.writer(path).await;
+            return Ok(Box::new(LocalFile::create(path)?));
         }
         let address = Address::of_object(path).map_err(carried)?;
         Ok(Box::new(Upload::new(self.objects.clone(), address)))
@@ -135,9 +136,6 @@ impl Storage for WarehouseStorage {
     }
 
     fn new_output(&self, path: &str) -> Result<OutputFile> {
-        if !is_s3(path) {
-            return self.local.new_output(path);
-        }
         Ok(OutputFile::new(Arc::new(self.clone()), path.to_string()))
     }
 }

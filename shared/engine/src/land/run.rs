@@ -66,7 +66,7 @@ pub fn write(target: &RunTarget, mut rows: UnitRows) -> Result<WrittenRun> {
     let most_rows = (ROW_GROUP_BYTES / row_bytes.max(1)).clamp(MIN_ROW_GROUP_ROWS, MAX_ROW_GROUP_ROWS);
     let payload: Vec<(usize, Column)> =
         std::mem::take(&mut rows.payload).into_iter().map(|p| Ok((p.column, Column::new(p)?))).collect::<Result<_>>()?;
-    let columns = Columns::new(target, &rows, payload, places)?;
+    let columns = Columns::new(target, &rows, &order, payload, places)?;
     let encoding = |e: parquet::errors::ParquetError| match &e {
         parquet::errors::ParquetError::External(cause) => storage_error(target.path, cause.as_ref()),
         other => Error::internal(format!("encoding {}: {other}", target.path)),
@@ -76,12 +76,15 @@ pub fn write(target: &RunTarget, mut rows: UnitRows) -> Result<WrittenRun> {
     let mut row_groups = Vec::new();
     let batch_rows = (BATCH_BYTES / row_bytes.max(1)).clamp(MIN_ROW_GROUP_ROWS, BATCH_ROWS);
     for range in order.row_groups(most_rows) {
+        let (mut low, mut high) = (i64::MAX, i64::MIN);
         for start in (range.start..range.end).step_by(batch_rows) {
             let end = (start + batch_rows).min(range.end);
-            writer.write(&columns.batch(&order.rows[start..end])?).map_err(encoding)?;
+            let times: Vec<i64> = order.rows[start..end].iter().map(|row| rows.times[*row as usize]).collect();
+            (low, high) = times.iter().fold((low, high), |(low, high), time| (low.min(*time), high.max(*time)));
+            writer.write(&columns.batch(start..end, times)?).map_err(encoding)?;
         }
         writer.flush().map_err(encoding)?;
-        row_groups.push(order.describe(&rows, target.state, range));
+        row_groups.push(order.describe(target.state, range, (low, high)));
     }
     writer.finish().map_err(encoding)?;
     let bytes = writer.inner_mut().close()?;
@@ -92,8 +95,9 @@ pub fn write(target: &RunTarget, mut rows: UnitRows) -> Result<WrittenRun> {
 fn properties(target: &RunTarget) -> Result<WriterProperties> {
     let contract = &target.state.contract;
     let delta = [contract.time_column.clone(), place_column(&target.state.columns)];
-    let is_text = |types: &DataType| matches!(types, DataType::Utf8 | DataType::LargeUtf8);
-    let texts = target.state.columns.iter().zip(target.types).filter(|(_, types)| is_text(types));
+    let columns = || target.state.columns.iter().zip(target.types);
+    let texts = columns().filter(|(_, types)| matches!(types, DataType::Utf8 | DataType::LargeUtf8));
+    let floats = columns().filter(|(_, types)| matches!(types, DataType::Float32 | DataType::Float64));
     let mut builder = WriterProperties::builder()
         .set_created_by(concat!("timelake version ", env!("CARGO_PKG_VERSION")).to_string())
         .set_compression(Compression::LZ4_RAW)
@@ -102,8 +106,14 @@ fn properties(target: &RunTarget) -> Result<WriterProperties> {
         .set_statistics_enabled(EnabledStatistics::None)
         .set_max_row_group_row_count(Some(MAX_ROW_GROUP_ROWS * 2))
         .set_key_value_metadata(Some(vec![KeyValue::new("timelake.source".to_string(), target.source.to_string())]));
+    // Packed deltas and floats hardly get smaller.
+    for (column, _) in floats {
+        builder = builder.set_column_compression(ColumnPath::from(vec![column.name.clone()]), Compression::UNCOMPRESSED);
+    }
     for name in delta {
-        builder = builder.set_column_encoding(ColumnPath::from(vec![name]), Encoding::DELTA_BINARY_PACKED);
+        let path = ColumnPath::from(vec![name]);
+        builder = builder.set_column_encoding(path.clone(), Encoding::DELTA_BINARY_PACKED);
+        builder = builder.set_column_compression(path, Compression::UNCOMPRESSED);
     }
     for (column, _) in texts {
         builder = builder.set_column_dictionary_enabled(ColumnPath::from(vec![column.name.clone()]), true);
@@ -116,6 +126,18 @@ fn properties(target: &RunTarget) -> Result<WriterProperties> {
 struct Class {
     bucket: Option<u32>,
     text: Option<String>,
+    /// Of the slice column.
+    code: u32,
+}
+
+/// The classes of some rows.
+#[derive(Default)]
+struct Classes {
+    by_rank: Vec<Class>,
+    /// The rank of each row's class; empty when units split by time alone.
+    of_row: Vec<u32>,
+    /// The slice column, where rows of one class have the same code in it.
+    of_code: Option<usize>,
 }
 
 struct Order {
@@ -125,6 +147,8 @@ struct Order {
     groups: Vec<Group>,
     /// By rank.
     classes: Vec<Class>,
+    /// Position of the key column that has one code in each class.
+    of_code: Option<usize>,
 }
 
 struct Group {
@@ -136,26 +160,39 @@ struct Group {
 
 impl Order {
     fn new(state: &TableState, rows: &UnitRows) -> Result<Order> {
-        let (classes, class_of) = classes(state, rows)?;
+        let Classes { by_rank: classes, of_row: class_of, of_code } = classes(state, rows)?;
         let (chunks, chunk_of) = chunks(state.period(), &rows.times);
-        let class = |row: u32| class_of.get(row as usize).copied().unwrap_or(0);
-        let mut order: Vec<u32> = (0..rows.len() as u32).collect();
-        // The last key first: both sorts are stable, so that ties stay in source order.
-        if classes.len() > 1 {
-            order = counting_sort(&order, class, classes.len());
+        let in_chunk = classes.len().max(1);
+        let cell = |row: usize| u64::from(chunk_of[row]) * in_chunk as u64 + u64::from(class_of.get(row).copied().unwrap_or(0));
+        let (cells, cell_of) = ranked(rows.len(), (chunks.len() * in_chunk) as u64, cell);
+        // Stable, so that ties stay in source order.
+        let mut ends = vec![0u32; cells.len() + 1];
+        cell_of.iter().for_each(|cell| ends[*cell as usize + 1] += 1);
+        for i in 1..ends.len() {
+            ends[i] += ends[i - 1];
         }
-        if chunks.len() > 1 {
-            order = counting_sort(&order, |row| chunk_of[row as usize], chunks.len());
+        let mut order = vec![0u32; rows.len()];
+        for (row, cell) in cell_of.iter().enumerate() {
+            let slot = &mut ends[*cell as usize];
+            order[*slot as usize] = row as u32;
+            *slot += 1;
         }
         let mut groups: Vec<Group> = Vec::new();
-        for (at, row) in order.iter().enumerate() {
-            let (chunk, class) = (chunks[chunk_of[*row as usize] as usize], class(*row));
-            match groups.last_mut() {
-                Some(group) if (group.chunk, group.class) == (chunk, class) => group.rows.end = at + 1,
-                _ => groups.push(Group { chunk, class, rows: at..at + 1 }),
+        for (cell, end) in cells.into_iter().zip(ends) {
+            let range = groups.last().map_or(0, |group| group.rows.end)..end as usize;
+            if !range.is_empty() {
+                let (chunk, class) = (cell / in_chunk as u64, cell % in_chunk as u64);
+                groups.push(Group { chunk: chunks[chunk as usize], class: class as u32, rows: range });
             }
         }
-        Ok(Order { rows: order, groups, classes })
+        Ok(Order { rows: order, groups, classes, of_code })
+    }
+
+    /// The groups that have rows in the range, and which.
+    fn groups_in(&self, range: Range<usize>) -> impl Iterator<Item = (&Group, usize)> {
+        let first = self.groups.partition_point(|group| group.rows.end <= range.start);
+        let groups = self.groups[first..].iter().take_while(move |group| group.rows.start < range.end);
+        groups.map(move |group| (group, group.rows.end.min(range.end) - group.rows.start.max(range.start)))
     }
 
     /// Texts of some of the rows, evenly spaced.
@@ -189,17 +226,15 @@ impl Order {
         out
     }
 
-    fn describe(&self, rows: &UnitRows, state: &TableState, range: Range<usize>) -> RowGroupInfo {
-        let times = || self.rows[range.clone()].iter().map(|row| rows.times[*row as usize]);
-        let time = times().min().zip(times().max()).map(|(low, high)| (TimestampUs(low), TimestampUs(high)));
-        let first = self.groups.partition_point(|group| group.rows.end <= range.start);
-        let groups = || self.groups[first..].iter().take_while(|group| group.rows.start < range.end);
+    /// `times`: the first and the last.
+    fn describe(&self, state: &TableState, range: Range<usize>, times: (i64, i64)) -> RowGroupInfo {
+        let time = (!range.is_empty()).then_some((TimestampUs(times.0), TimestampUs(times.1)));
+        let groups = || self.groups_in(range.clone());
         let mut per_chunk: BTreeMap<i64, u64> = BTreeMap::new();
-        for group in groups() {
-            let (start, end) = (group.rows.start.max(range.start), group.rows.end.min(range.end));
-            *per_chunk.entry(group.chunk).or_default() += (end - start) as u64;
+        for (group, rows) in groups() {
+            *per_chunk.entry(group.chunk).or_default() += rows as u64;
         }
-        let classes = || groups().filter_map(|group| self.classes.get(group.class as usize));
+        let classes = || groups().filter_map(|(group, _)| self.classes.get(group.class as usize));
         let buckets = || classes().filter_map(|c| c.bucket);
         let bounds = buckets().min().zip(buckets().max()).zip(state.bucket_partition(None));
         let buckets = bounds.map(|((low, high), (column, modulus))| BucketBounds { column, modulus, low, high });
@@ -210,20 +245,27 @@ impl Order {
     }
 }
 
-/// Stable; `key` is below `keys`.
-fn counting_sort(rows: &[u32], key: impl Fn(u32) -> u32, keys: usize) -> Vec<u32> {
-    let mut slots = vec![0u32; keys + 1];
-    rows.iter().for_each(|row| slots[key(*row) as usize + 1] += 1);
-    for i in 1..slots.len() {
-        slots[i] += slots[i - 1];
+/// The cells in order, and the rank of each row's. `cells`: above all of them.
+fn ranked(rows: usize, cells: u64, cell: impl Fn(usize) -> u64) -> (Vec<u64>, Vec<u32>) {
+    if cells <= rows as u64 {
+        return ((0..cells).collect(), (0..rows).map(|row| cell(row) as u32).collect());
     }
-    let mut out = vec![0u32; rows.len()];
-    for row in rows {
-        let slot = &mut slots[key(*row) as usize];
-        out[*slot as usize] = *row;
-        *slot += 1;
+    // Most of them are empty.
+    let mut known: HashMap<u64, u32> = HashMap::new();
+    let mut found: Vec<u64> = Vec::new();
+    let mut of_row: Vec<u32> = Vec::with_capacity(rows);
+    for row in 0..rows {
+        of_row.push(*known.entry(cell(row)).or_insert_with_key(|cell| {
+            found.push(*cell);
+            found.len() as u32 - 1
+        }));
     }
-    out
+    let mut order: Vec<u32> = (0..found.len() as u32).collect();
+    order.sort_unstable_by_key(|id| found[*id as usize]);
+    let mut ranks = vec![0u32; order.len()];
+    order.iter().enumerate().for_each(|(rank, id)| ranks[*id as usize] = rank as u32);
+    of_row.iter_mut().for_each(|id| *id = ranks[*id as usize]);
+    (order.into_iter().map(|id| found[id as usize]).collect(), of_row)
 }
 
 /// Ordinals of the chunks in order, and which of them each row is in.
@@ -246,13 +288,12 @@ fn chunks(period: Period, times: &[i64]) -> (Vec<i64>, Vec<u32>) {
     (known.into_keys().collect(), of_row)
 }
 
-/// The classes in order, and the rank of each row's class; none when units split by time alone.
-fn classes(state: &TableState, rows: &UnitRows) -> Result<(Vec<Class>, Vec<u32>)> {
+fn classes(state: &TableState, rows: &UnitRows) -> Result<Classes> {
     let key_of = |name: &String| {
         let column = state.columns.iter().position(|c| c.name == *name);
         rows.key_columns.iter().position(|k| Some(*k) == column)
     };
-    let Some(slice) = state.slice_column().and_then(key_of) else { return Ok((vec![], vec![])) };
+    let Some(slice) = state.slice_column().and_then(key_of) else { return Ok(Classes::default()) };
     let bucket = state.bucket_partition(None).and_then(|(name, modulus)| key_of(&name).map(|key| (key, modulus)));
     let values = rows.keys[slice].values()?;
     let texts = (0..values.len()).map(|i| cell_text(&values, i)).collect::<Result<Vec<_>>>()?;
@@ -260,41 +301,46 @@ fn classes(state: &TableState, rows: &UnitRows) -> Result<(Vec<Class>, Vec<u32>)
         Some((key, modulus)) => buckets_of(&rows.keys[key].values()?, modulus)?,
         None => vec![],
     };
-    // Distinct pairs of codes as they come, then their ranks.
-    let mut known: HashMap<(u32, u32), u32> = HashMap::new();
-    let mut found: Vec<Class> = Vec::new();
-    let mut last: Option<((u32, u32), u32)> = None;
-    let mut of_row = Vec::with_capacity(rows.len());
-    for row in 0..rows.len() {
-        let pair = (rows.codes[slice][row], bucket.map_or(0, |(key, _)| rows.codes[key][row]));
-        let id = match last {
-            Some((same, id)) if same == pair => id,
-            _ => *known.entry(pair).or_insert_with(|| {
-                let bucket = bucket.and_then(|_| buckets.get(pair.1 as usize).copied().flatten());
-                found.push(Class { bucket, text: texts.get(pair.0 as usize).cloned() });
-                found.len() as u32 - 1
-            }),
-        };
-        last = Some((pair, id));
-        of_row.push(id);
-    }
+    // Pairs of codes: of the slice column and of the bucket's.
+    let (found, mut of_row) = match bucket {
+        Some((key, _)) if key != slice => pairs(&rows.codes[slice], &rows.codes[key]),
+        _ => ((0..texts.len() as u32).map(|code| (code, code)).collect(), rows.codes[slice].clone()),
+    };
+    let class = |id: usize| {
+        let (code, of_bucket) = found[id];
+        Class { bucket: buckets.get(of_bucket as usize).copied().flatten(), text: texts.get(code as usize).cloned(), code }
+    };
+    let found: Vec<Class> = (0..found.len()).map(class).collect();
     let mut order: Vec<u32> = (0..found.len() as u32).collect();
     // Equal classes from different codes (two values of one text) must rank equal, or source order is lost.
-    let key = |id: &u32| (found[*id as usize].bucket, found[*id as usize].text.clone());
-    order.sort_by_cached_key(key);
+    order.sort_by_cached_key(|id| (found[*id as usize].bucket, found[*id as usize].text.clone()));
     let mut ranks = vec![0u32; found.len()];
-    let mut classes: Vec<Class> = Vec::new();
+    let mut by_rank: Vec<Class> = Vec::new();
+    let mut of_code = Some(slice);
     for id in order {
         let class = &found[id as usize];
-        if classes.last().is_none_or(|c| (c.bucket, &c.text) != (class.bucket, &class.text)) {
-            classes.push(class.clone());
+        match by_rank.last() {
+            Some(last) if (last.bucket, &last.text) == (class.bucket, &class.text) => of_code = of_code.filter(|_| last.code == class.code),
+            _ => by_rank.push(class.clone()),
         }
-        ranks[id as usize] = classes.len() as u32 - 1;
+        ranks[id as usize] = by_rank.len() as u32 - 1;
     }
-    for id in &mut of_row {
-        *id = ranks[*id as usize];
-    }
-    Ok((classes, of_row))
+    of_row.iter_mut().for_each(|id| *id = ranks[*id as usize]);
+    Ok(Classes { by_rank, of_row, of_code })
+}
+
+/// Distinct pairs as they come, and which each row has.
+fn pairs(first: &[u32], second: &[u32]) -> (Vec<(u32, u32)>, Vec<u32>) {
+    let mut known: HashMap<(u32, u32), u32> = HashMap::new();
+    let mut found = Vec::new();
+    let of_row = first.iter().copied().zip(second.iter().copied()).map(|pair| {
+        *known.entry(pair).or_insert_with(|| {
+            found.push(pair);
+            found.len() as u32 - 1
+        })
+    });
+    let of_row = of_row.collect();
+    (found, of_row)
 }
 
 enum From {
@@ -306,13 +352,14 @@ enum From {
 
 struct Columns<'a> {
     rows: &'a UnitRows,
+    order: &'a Order,
     places: Vec<u64>,
     from: Vec<From>,
     schema: SchemaRef,
 }
 
 impl<'a> Columns<'a> {
-    fn new(target: &RunTarget, rows: &'a UnitRows, payload: Vec<(usize, Column)>, places: Vec<u64>) -> Result<Self> {
+    fn new(target: &RunTarget, rows: &'a UnitRows, order: &'a Order, payload: Vec<(usize, Column)>, places: Vec<u64>) -> Result<Self> {
         let mut payload: BTreeMap<usize, Column> = payload.into_iter().collect();
         let (mut from, mut fields) = (Vec::new(), Vec::new());
         for (index, column) in target.state.columns.iter().enumerate() {
@@ -332,19 +379,19 @@ impl<'a> Columns<'a> {
         }
         from.push(From::Place);
         fields.push(Field::new(place_column(&target.state.columns), DataType::Int64, false));
-        Ok(Columns { rows, places, from, schema: Arc::new(Schema::new(fields)) })
+        Ok(Columns { rows, order, places, from, schema: Arc::new(Schema::new(fields)) })
     }
 
-    fn batch(&self, rows: &[u32]) -> Result<RecordBatch> {
+    /// The rows at some positions of the order, whose times are these.
+    fn batch(&self, range: Range<usize>, times: Vec<i64>) -> Result<RecordBatch> {
+        let rows = &self.order.rows[range.clone()];
+        let time: ArrayRef = Arc::new(TimestampMicrosecondArray::from(times).with_timezone("+00:00"));
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.from.len());
         for (from, field) in self.from.iter().zip(self.schema.fields()) {
             columns.push(match from {
-                From::Time => {
-                    let times: Vec<i64> = rows.iter().map(|r| self.rows.times[*r as usize]).collect();
-                    Arc::new(TimestampMicrosecondArray::from(times).with_timezone("+00:00"))
-                }
+                From::Time => time.clone(),
                 From::Key(key, values) => {
-                    let codes = Int32Array::from_iter_values(rows.iter().map(|r| self.rows.codes[*key][*r as usize] as i32));
+                    let codes = Int32Array::from(self.codes(*key, range.clone()));
                     match field.data_type() {
                         DataType::Dictionary(..) => Arc::new(DictionaryArray::try_new(codes, values.clone()).map_err(internal)?),
                         _ => take(values, &codes, None).map_err(internal)?,
@@ -355,5 +402,35 @@ impl<'a> Columns<'a> {
             });
         }
         RecordBatch::try_new(self.schema.clone(), columns).map_err(internal)
+    }
+    fn codes(&self, key: usize, range: Range<usize>) -> Vec<i32> {
+        if self.order.of_code != Some(key) {
+            return self.order.rows[range].iter().map(|row| self.rows.codes[key][*row as usize] as i32).collect();
+        }
+        let mut codes = Vec::with_capacity(range.len());
+        for (group, rows) in self.order.groups_in(range) {
+            codes.resize(codes.len() + rows, self.order.classes[group.class as usize].code as i32);
+        }
+        codes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_rank_alike_whether_most_of_them_are_empty_or_not() {
+        let cells = [7u64, 2, 7, 0, 2];
+        let by_row = |of: (Vec<u64>, Vec<u32>)| of.1.iter().map(|rank| of.0[*rank as usize]).collect::<Vec<_>>();
+        let many: Vec<u64> = cells.iter().copied().cycle().take(10).collect();
+        assert_eq!(by_row(ranked(10, 8, |row| many[row])), many);
+        let (found, of_row) = ranked(5, 8, |row| cells[row]);
+        assert_eq!((&found[..], &of_row[..]), (&[0, 2, 7][..], &[2, 1, 2, 0, 1][..]));
+    }
+
+    #[test]
+    fn pairs_are_numbered_as_they_come() {
+        assert_eq!(pairs(&[1, 0, 1, 1], &[5, 5, 6, 5]), (vec![(1, 5), (0, 5), (1, 6)], vec![0, 1, 2, 0]));
     }
 }

@@ -5,7 +5,7 @@
 //! and the other columns only of files where a key meets.
 
 use super::keys::{UNKNOWN, internal};
-use super::order::Sorted;
+use super::order::{Sorted, Timed};
 use super::rows::UnitRows;
 use crate::hash::cells_equal;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
@@ -64,14 +64,16 @@ impl<'a> Existing<'a> {
 
     /// Has the unit a row in a day of the file's?
     pub fn may_meet(&self, file: &ExistingFile) -> bool {
-        let day = |time: i64| time.div_euclid(MICROS_PER_DAY);
-        file.time.is_none_or(|(low, high)| low > high || self.days.range(day(low.0)..=day(high.0)).next().is_some())
+        let (low, high) = days_of(file);
+        self.days.range(low..=high).next().is_some()
     }
 
-    /// Does one of these rows, given by [`key_columns`], have a key of the unit's?
-    pub fn meets(&self, columns: &[ArrayRef]) -> Result<bool> {
+    /// Does one of these rows of the file, given by [`key_columns`], have a key of the unit's?
+    pub fn meets(&self, file: &ExistingFile, columns: &[ArrayRef]) -> Result<bool> {
         let mut met = false;
-        self.each_met(columns, |_, _, _| met = true)?;
+        let (first, last) = days_of(file);
+        let within = (first.saturating_mul(MICROS_PER_DAY), last.saturating_mul(MICROS_PER_DAY).saturating_add(MICROS_PER_DAY - 1));
+        self.each_met(columns, within, |_, _, _| met = true)?;
         Ok(met)
     }
 
@@ -81,7 +83,7 @@ impl<'a> Existing<'a> {
         let (of_keys, others) = batch.columns().split_at(1 + keys);
         let payload = others.iter().map(plain).collect::<Result<Vec<_>>>()?;
         let mut fates = std::mem::take(&mut self.fates);
-        self.each_met(of_keys, |i, row, codes| {
+        self.each_met(of_keys, (i64::MIN, i64::MAX), |i, row, codes| {
             let fate = &mut fates[row as usize];
             if *fate != Fate::Same {
                 let same_keys = codes.iter().zip(&self.rows.codes).all(|(theirs, ours)| theirs[i] == ours[row as usize]);
@@ -97,8 +99,9 @@ impl<'a> Existing<'a> {
         Ok(())
     }
 
-    /// Calls `met(their position, our row, their codes by key column)` for each of these rows whose key the unit has.
-    fn each_met(&self, columns: &[ArrayRef], mut met: impl FnMut(usize, u32, &[Vec<u32>])) -> Result<()> {
+    /// Calls `met(their position, our row, their codes by key column)` for each of these rows whose key the unit has. Their times
+    /// are known to be `within` these, the last one included.
+    fn each_met(&self, columns: &[ArrayRef], within: (i64, i64), mut met: impl FnMut(usize, u32, &[Vec<u32>])) -> Result<()> {
         let time = plain(&columns[0])?;
         let time = time
             .as_primitive_opt::<TimestampMicrosecondType>()
@@ -116,9 +119,13 @@ impl<'a> Existing<'a> {
             }
             let rank = self.ranks[run[0] as usize] as usize;
             let segment = &self.sorted.rows[self.sorted.segments[rank] as usize..self.sorted.segments[rank + 1] as usize];
+            // Most series have none in the time of a file: then its rows need not be looked at.
+            let segment = between(segment, within);
+            if segment.is_empty() {
+                continue;
+            }
             let limits = times[range.clone()].iter().fold((i64::MAX, i64::MIN), |(low, high), t| (low.min(*t), high.max(*t)));
-            let from = segment.partition_point(|(t, _)| *t < limits.0);
-            let segment = &segment[from..from + segment[from..].partition_point(|(t, _)| *t <= limits.1)];
+            let segment = between(segment, limits);
             if segment.is_empty() {
                 continue;
             }
@@ -141,6 +148,18 @@ impl<'a> Existing<'a> {
         }
         self.fates.into_iter().map(|f| f == Fate::Free).collect()
     }
+}
+
+/// The first and the last day (UTC) that the file may have rows in.
+fn days_of(file: &ExistingFile) -> (i64, i64) {
+    let bounds = file.time.filter(|(low, high)| low <= high);
+    bounds.map_or((i64::MIN, i64::MAX), |(low, high)| (low.0.div_euclid(MICROS_PER_DAY), high.0.div_euclid(MICROS_PER_DAY)))
+}
+
+/// Rows in order of time that lie in a range whose end is included.
+fn between(rows: &[Timed], (low, high): (i64, i64)) -> &[Timed] {
+    let from = rows.partition_point(|(time, _)| *time < low);
+    &rows[from..from + rows[from..].partition_point(|(time, _)| *time <= high)]
 }
 
 /// Readers may give dictionary or run-end encoded columns (partition constants); cells are compared plain.

@@ -38,6 +38,9 @@ const MAX_ROW_GROUP_BYTES: u64 = 128 << 20;
 /// A further file of a partition is only begun for at least this much.
 const MIN_FILE_BYTES: u64 = 64 << 20;
 const DEFAULT_ZSTD_LEVEL: i32 = 3;
+/// Files of no more rows are not compressed with zstd: each column would take a compressor of its own to write and another to
+/// read, which costs more than all else about it, and saves some hundred bytes beside the footer.
+const TINY_FILE_ROWS: usize = 256;
 
 /// What a unit's files are made for.
 pub struct Target<'a> {
@@ -98,6 +101,8 @@ struct Writer<'a> {
     outs: Vec<Out>,
     schema: SchemaRef,
     options: ArrowWriterOptions,
+    /// For files of few rows.
+    tiny: ArrowWriterOptions,
     modes: MetricsModes,
     /// Values of key columns by code, and their checksums.
     key_values: Vec<(ArrayRef, Vec<u64>)>,
@@ -134,8 +139,7 @@ impl<'a> Writer<'a> {
         }
         let parquet_schema = timelake_table::parquet_schema(iceberg_schema)?;
         let properties = properties(target, &parquet_schema)?;
-        let options =
-            ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true).with_parquet_schema(parquet_schema);
+        let options = ArrowWriterOptions::new().with_skip_arrow_metadata(true).with_parquet_schema(parquet_schema);
         let key_values = rows
             .keys
             .iter()
@@ -153,7 +157,8 @@ impl<'a> Writer<'a> {
             payload,
             outs,
             schema: Arc::new(Schema::new(fields)),
-            options,
+            tiny: options.clone().with_properties(uncompressed(properties.clone())),
+            options: options.with_properties(properties),
             modes: MetricsModes::from_properties(metadata.properties(), iceberg_schema, metadata.default_sort_order())?,
             key_values,
             series_codes: (0..rows.keys.len()).map(|key| rows.ordering().codes_of(key, &rows.keys)).collect(),
@@ -169,7 +174,8 @@ impl<'a> Writer<'a> {
         let slash = if folder.is_empty() { "" } else { "/" };
         let path = format!("{location}/data/{folder}{slash}{}-{:03}.parquet", self.target.file_prefix, out.len());
         let sink = FileSink::open(self.target.table.file_io(), &path, self.target.runtime)?;
-        let mut writer = ArrowWriter::try_new_with_options(sink, self.schema.clone(), self.options.clone()).map_err(write_error(&path))?;
+        let options = if front.rows_left() > TINY_FILE_ROWS { &self.options } else { &self.tiny };
+        let mut writer = ArrowWriter::try_new_with_options(sink, self.schema.clone(), options.clone()).map_err(write_error(&path))?;
         let mut sums = Sums::new(self);
         // A row takes about an eighth of its memory in the file; a tenth of the target between two looks.
         let tenth = self.target.target_file_bytes / 10 / (self.target.row_bytes / 8).max(1);
@@ -315,6 +321,14 @@ fn write_error(path: &str) -> impl Fn(parquet::errors::ParquetError) -> Error + 
     move |e| match &e {
         parquet::errors::ParquetError::External(cause) => super::sink::storage_error(path, cause.as_ref()),
         other => Error::internal(format!("encoding {path}: {other}")),
+    }
+}
+
+/// The same without zstd, which is the only codec that is dear to set up.
+fn uncompressed(properties: WriterProperties) -> WriterProperties {
+    match properties.compression(&ColumnPath::from(Vec::new())) {
+        Compression::ZSTD(_) => properties.into_builder().set_compression(Compression::UNCOMPRESSED).build(),
+        _ => properties,
     }
 }
 

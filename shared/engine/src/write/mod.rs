@@ -281,7 +281,7 @@ async fn holds_a_key(table: &Table, file: &ExistingFile, columns: &[String], exi
     let Some(mut keys) = timelake_table::read_keys(table, file, columns).await? else { return Ok(true) };
     while let Some(batch) = keys.next().await {
         let Some(batch) = batch else { return Ok(true) };
-        if existing.meets(&batch)? {
+        if existing.meets(file, &batch)? {
             return Ok(true);
         }
     }
