@@ -1,0 +1,45 @@
+# Everything, on an emulator of AWS on this machine.
+
+provider "aws" {
+  region                      = var.region
+  access_key                  = var.access_key
+  secret_key                  = var.secret_key
+  s3_use_path_style           = true
+  skip_credentials_validation = true
+  skip_metadata_api_check     = true
+  # The account is part of ARNs: it has to be asked for.
+  skip_requesting_account_id = false
+
+  endpoints {
+    cloudwatch     = var.endpoint
+    cloudwatchlogs = var.endpoint
+    dynamodb       = var.endpoint
+    events         = var.endpoint
+    glue           = var.endpoint
+    iam            = var.endpoint
+    lambda         = var.endpoint
+    s3             = var.endpoint
+    sfn            = var.endpoint
+    sqs            = var.endpoint
+    sts            = var.endpoint
+  }
+}
+
+module "timelake" {
+  source = "../.."
+
+  name                 = var.name
+  zips                 = var.zips
+  architecture         = "x86_64"
+  databases            = var.databases
+  sources              = var.sources
+  functions            = var.functions
+  concurrency          = var.concurrency
+  sweep_minutes        = var.sweep_minutes
+  longest_poll_seconds = 5
+  job_timeout_days     = 0.1
+  bucket_force_destroy = true
+  bucket_require_tls   = false
+  deletion_protection  = false
+  extra_environment    = { AWS_ENDPOINT_URL = var.endpoint }
+}
