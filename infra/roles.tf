@@ -47,12 +47,10 @@ locals {
     { sid = "Commit", actions = ["glue:UpdateTable"], resources = local.glue_tables },
   ]
 
-  # A transaction needs the right to each of its parts, and no further one.
-  ledger = [{
-    sid       = "Ledger"
-    actions   = ["dynamodb:BatchGetItem", "dynamodb:ConditionCheckItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query", "dynamodb:UpdateItem"]
-    resources = [module.ledger.arn]
-  }]
+  # A transaction needs the right to each of its parts, and no further one. Items are never deleted; only who opens jobs and rounds and
+  # moves groups on makes or replaces any.
+  ledger_units = ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:UpdateItem"]
+  ledger       = [{ sid = "Ledger", actions = concat(local.ledger_units, ["dynamodb:PutItem"]), resources = [module.ledger.arn] }]
 
   send_to = { for function, queues in {
     planner   = ["work", "land-close", "close"]
@@ -72,7 +70,8 @@ locals {
     ])
 
     # Adds files of its units and nothing else: no commit, and no file of anybody else is written over.
-    writer = concat(local.read_sources, local.read_lake, local.read_catalog, local.ledger, local.send_to.writer, [
+    writer = concat(local.read_sources, local.read_lake, local.read_catalog, local.send_to.writer, [
+      { sid = "Ledger", actions = local.ledger_units, resources = [module.ledger.arn] },
       { sid = "WriteUnits", actions = local.put, resources = concat(local.unit_file_arns, [local.job_files_arn]) },
     ])
 

@@ -141,9 +141,16 @@ run "roles" {
     error_message = "Sources are only read."
   }
   assert {
-    condition = alltrue([for s in flatten([for f in module.function : f.statements]) : jsonencode(s.Resource) == jsonencode(["arn:aws:dynamodb:eu-central-1:123456789012:table/timelake-ledger"])
-    if s.Sid == "Ledger"]) && !anytrue([for a in flatten([for f in module.function : f.statements[*].Action]) : a == "dynamodb:BatchWriteItem"])
-    error_message = "The ledger, and no way to delete or overwrite its items in bulk."
+    condition = alltrue([for f in module.function : jsonencode([for s in f.statements : s.Resource if s.Sid == "Ledger"]) == jsonencode([["arn:aws:dynamodb:eu-central-1:123456789012:table/timelake-ledger"]])
+    ])
+    error_message = "The ledger, and no other table."
+  }
+  assert {
+    condition = { for name, f in module.function : name => alltrue([for a in flatten(f.statements[*].Action) : !contains(["dynamodb:DeleteItem", "dynamodb:BatchWriteItem", "dynamodb:Scan"], a)])
+      && contains(flatten(f.statements[*].Action), "dynamodb:PutItem") == (name != "writer") } == {
+      planner = true, writer = true, finalizer = true, refresher = true, sweeper = true
+    }
+    error_message = "Items of the ledger are not deleted, and the writer makes none."
   }
   assert {
     condition = jsonencode({ for name, f in module.function : name => sort([for r in flatten([for s in f.statements : s.Resource if s.Sid == "Send"]) : split("timelake-", r)[1]]) }) == jsonencode({

@@ -30,7 +30,7 @@ module "timelake" {
 
   name                 = var.name
   zips                 = var.zips
-  architecture         = "x86_64"
+  architecture         = var.architecture
   databases            = var.databases
   sources              = var.sources
   functions            = var.functions
@@ -42,4 +42,20 @@ module "timelake" {
   bucket_require_tls   = false
   deletion_protection  = false
   extra_environment    = { AWS_ENDPOINT_URL = var.endpoint }
+}
+
+# An emulator that enforces IAM asks for a right to batches, which AWS has in sqs:SendMessage.
+resource "aws_iam_role_policy" "batches" {
+  for_each = toset(["planner", "finalizer", "sweeper"])
+
+  name = "batches"
+  role = module.timelake.function_names[each.key]
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Effect   = "Allow"
+      Action   = ["sqs:SendMessageBatch"]
+      Resource = ["arn:aws:sqs:${var.region}:*:${var.name}-*"]
+    }]
+  })
 }

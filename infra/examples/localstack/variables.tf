@@ -35,6 +35,12 @@ variable "zips" {
   default     = "../../../target/lambda"
 }
 
+variable "architecture" {
+  description = "That of this machine: x86_64 or arm64."
+  type        = string
+  default     = "x86_64"
+}
+
 variable "databases" {
   description = "Glue databases whose tables may be loaded."
   type        = set(string)
