@@ -4,7 +4,7 @@ locals {
   state_machine = templatefile("${path.module}/state_machine.json", {
     partition            = local.partition
     planner_arn          = module.function["planner"].arn
-    timeout_seconds      = var.job_timeout_days * 86400
+    timeout_seconds      = floor(var.job_timeout_days * 86400)
     longest_poll_seconds = var.longest_poll_seconds
     # Both calls may be repeated: a planner that was cut off goes on where it stopped. `unavailable` is the functions' own word
     # for what another try may mend.

@@ -157,11 +157,11 @@ variable "longest_poll_seconds" {
 }
 
 variable "job_timeout_days" {
-  description = "How long the state machine follows a job. Its history holds 25,000 events, 8 of them for each time it asks."
+  description = "How long the state machine follows a job. Its history holds 25,000 events, 9 of them for each time it asks."
   type        = number
   default     = 8
   validation {
-    condition     = var.job_timeout_days * 86400 * 8 <= 25000 * var.longest_poll_seconds
+    condition     = var.job_timeout_days * 86400 * 9 <= 25000 * var.longest_poll_seconds
     error_message = "With this longest_poll_seconds the history is full before."
   }
 }

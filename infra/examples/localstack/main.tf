@@ -41,7 +41,7 @@ module "timelake" {
   bucket_force_destroy = true
   bucket_require_tls   = false
   deletion_protection  = false
-  extra_environment    = { AWS_ENDPOINT_URL = var.endpoint }
+  extra_environment    = { AWS_ENDPOINT_URL = coalesce(var.functions_endpoint, var.endpoint) }
 }
 
 # An emulator that enforces IAM asks for a right to batches, which AWS has in sqs:SendMessage.

@@ -4,6 +4,12 @@ variable "endpoint" {
   default     = "http://127.0.0.1:4566"
 }
 
+variable "functions_endpoint" {
+  description = "Address by which the functions reach the emulator, if it is another."
+  type        = string
+  default     = null
+}
+
 variable "region" {
   description = "Region that the emulator pretends to be."
   type        = string
@@ -20,7 +26,6 @@ variable "secret_key" {
   description = "Secret of the access key."
   type        = string
   default     = "test"
-  sensitive   = true
 }
 
 variable "name" {

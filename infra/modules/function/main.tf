@@ -33,7 +33,7 @@ locals {
     var.kms_key_arn == null ? [] : [{
       Sid      = "Key"
       Effect   = "Allow"
-      Action   = ["kms:Decrypt", "kms:GenerateDataKey"]
+      Action   = ["kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKey"]
       Resource = [var.kms_key_arn]
     }],
   )
