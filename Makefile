@@ -13,19 +13,40 @@ PYTHON     ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.
                 $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 ROWS       ?= 20000000
 ROUNDS     ?= 5
+# Of deploy-local: an emulator of AWS that runs, and the functions' zips as cargo-lambda lays them out.
+ENDPOINT   ?= http://127.0.0.1:4566
+ZIPS       ?= $(TARGET_DIR)/lambda
+LOCAL      := infra/examples/localstack
 
 export TIMELAKE_BIN    ?= $(BINARY)
 export TIMELAKE_PYTHON ?= $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help check build build-tests venv test sim demo bench bench-b bench-own bench-metadata bench-kernels bench-compare bench-smoke clean-demo
+.PHONY: help check infra-check deploy-local destroy-local build build-tests venv test sim demo bench bench-b bench-own bench-metadata bench-kernels bench-compare bench-smoke clean-demo
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-check: ## formatting and lints of all code, warnings are errors
+check: infra-check ## formatting and lints of all code, warnings are errors; the rules of infra/
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --profile $(PROFILE) $(FAILPOINTS) -- -D warnings
+
+infra-check: ## terraform: format, validity, tests of its rules (needs no account)
+	@command -v terraform >/dev/null || { echo "terraform 1.9 or newer is needed: https://developer.hashicorp.com/terraform/install" >&2; exit 1; }
+	terraform fmt -check -diff -recursive infra
+	@for root in infra $(LOCAL); do \
+	  terraform -chdir=$$root init -input=false -no-color >/dev/null && terraform -chdir=$$root validate -no-color || exit 1; \
+	done
+	terraform -chdir=infra test -no-color
+
+deploy-local: ## the functions on an emulator of AWS (ENDPOINT=http://127.0.0.1:4566 ZIPS=target/lambda), and how to try them
+	@curl -fsS -o /dev/null $(ENDPOINT)/_localstack/health || { echo "no emulator answers at $(ENDPOINT): infra/README.md tells how to start one" >&2; exit 1; }
+	terraform -chdir=$(LOCAL) init -input=false
+	terraform -chdir=$(LOCAL) apply -input=false -auto-approve -var endpoint=$(ENDPOINT) -var zips=$(abspath $(ZIPS))
+	@terraform -chdir=$(LOCAL) output -raw try
+
+destroy-local: ## take them down again
+	terraform -chdir=$(LOCAL) destroy -input=false -auto-approve -var endpoint=$(ENDPOINT) -var zips=$(abspath $(ZIPS))
 
 build: ## the timelake command, as the tests and the demo use it
 	cargo build --workspace --bins --profile $(PROFILE)
