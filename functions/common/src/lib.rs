@@ -48,13 +48,12 @@ impl Cloud {
     }
 }
 
-/// A flag that goes up shortly before the function would be cut off.
-pub fn stop_before(deadline: std::time::SystemTime) -> StopFlag {
+/// A flag that goes up shortly before the function would be cut off: it has so long `left`.
+pub fn stop_within(left: Duration) -> StopFlag {
     let stop = StopFlag::default();
-    let left = deadline.duration_since(std::time::SystemTime::now()).unwrap_or_default().saturating_sub(LAST_SECONDS);
     let flag = stop.clone();
     tokio::spawn(async move {
-        tokio::time::sleep(left).await;
+        tokio::time::sleep(left.saturating_sub(LAST_SECONDS)).await;
         flag.stop();
     });
     stop
