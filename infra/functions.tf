@@ -10,6 +10,7 @@ locals {
     TIMELAKE_REFRESH_QUEUE_URL    = module.queue["refresh"].url
     TIMELAKE_WAREHOUSE            = local.warehouse
     TIMELAKE_JOBS                 = local.jobs
+    TIMELAKE_WRITER_MEMORY_MB     = tostring(var.functions.writer.memory_mb)
   }, var.extra_environment)
 
   purpose = {

@@ -368,6 +368,9 @@ pub struct LoadArgs {
     /// Load although an unfinished job has a window that overlaps
     #[arg(long, help_heading = "Run")]
     pub allow_overlap: bool,
+    /// On AWS: units that are announced and not done at a time [default: 10000]
+    #[arg(long, value_name = "N", help_heading = "Run", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_in_flight: Option<u32>,
     /// Load again although the job is published
     #[arg(long, help_heading = "Run")]
     pub again: bool,

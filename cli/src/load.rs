@@ -26,8 +26,9 @@ pub fn backfill_request(load: &LoadArgs, saved: Option<Saved>, available_threads
         work_dir: load.work_dir.as_ref().map(|dir| dir.to_string_lossy().into_owned()).or(run.work_dir),
         keep_runs: load.keep_runs || run.keep_runs,
         allow_overlap: load.allow_overlap || run.allow_overlap,
+        max_in_flight: load.max_in_flight.or(run.max_in_flight),
     };
-    Ok((BackfillRequest { table, rows, run }, BackfillOptions { again: load.again, new: load.new }))
+    Ok((BackfillRequest { table, rows, run }, BackfillOptions { again: load.again, new: load.new, ..BackfillOptions::default() }))
 }
 
 /// An option that excludes a saved one puts it out of force, and one that a saved one needs takes that along.

@@ -7,6 +7,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, TimestampMicrosecondType};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::basic::Compression;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,7 +69,8 @@ pub fn copy(source: &Path, target: &Path) -> Result<usize> {
         Arc::new(Float64Array::from(vec![0.0; some.num_rows()])),
         Arc::new(Int32Array::from(vec![0; some.num_rows()])),
     ];
-    let mut encoder = Encoder::create(target)?;
+    // Small files are not compressed.
+    let mut encoder = Encoder::compressed(target, Compression::UNCOMPRESSED)?;
     encoder.write(values)?;
     encoder.finish()?;
     File::open(target)?.sync_all()?;

@@ -118,11 +118,15 @@ struct Encoder {
 }
 
 impl Encoder {
+    /// With zstd, as large files are.
     fn create(path: &Path) -> Result<Self> {
+        Self::compressed(path, Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
+    }
+    fn compressed(path: &Path, compression: Compression) -> Result<Self> {
         let schema = schema();
         let time = ColumnPath::from("ts");
         let properties = WriterProperties::builder()
-            .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
+            .set_compression(compression)
             .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
             .set_column_encoding(time.clone(), Encoding::DELTA_BINARY_PACKED)
             .set_column_dictionary_enabled(time, false)

@@ -6,7 +6,7 @@ use timelake_engine::advance::{Hands, Life};
 use timelake_engine::progress::StopFlag;
 use timelake_engine::validate::{self, Effort, ReadBack};
 use timelake_engine::{fanin, refresh, report, store, tries};
-use timelake_functions::{Cloud, Unwatched, batch, decode};
+use timelake_functions::{Ports, batch, decode};
 use timelake_model::ledger::{GroupRecord, JobRecord, Phase, RoundKey, State};
 use timelake_model::messages::{CloseMessage, Signal, ValidateMessage};
 use timelake_model::verdict::{Check, Verdict};
@@ -15,51 +15,51 @@ use timelake_model::{Error, GroupName, JobId, Reason, Result, UnitReceipt};
 /// Files that are read back at a time.
 const THREADS: usize = 2;
 
-pub async fn handle(cloud: &Cloud, event: SqsEvent, stop: &StopFlag) -> SqsBatchResponse {
-    batch(event, async |message| match decode(message)? {
-        Signal::Close(close) if close.key.phase == Phase::Refresh => refreshed(cloud, &close).await,
-        Signal::Close(close) => written(cloud, &close, stop).await,
-        Signal::Validate(validate) => validated(cloud, &validate, stop).await,
+pub async fn handle(ports: &Ports, event: SqsEvent, stop: &StopFlag) -> SqsBatchResponse {
+    batch(&ports.tally, event, async |message| match decode(message)? {
+        Signal::Close(close) if close.key.phase == Phase::Refresh => refreshed(ports, &close).await,
+        Signal::Close(close) => written(ports, &close, stop).await,
+        Signal::Validate(validate) => validated(ports, &validate, stop).await,
     })
     .await
 }
 
 /// The last unit of a round is written: the group is staged, and validation is asked for.
-async fn written(cloud: &Cloud, close: &CloseMessage, stop: &StopFlag) -> Result<()> {
-    let Some(stands) = Stands::load(cloud, life(&close.key)).await? else { return Ok(()) };
+async fn written(ports: &Ports, close: &CloseMessage, stop: &StopFlag) -> Result<()> {
+    let Some(stands) = Stands::load(ports, life(&close.key)).await? else { return Ok(()) };
     let group = match stands.group.state {
-        State::Writing => stands.go_on(cloud, Turn::Stage, stop).await?,
+        State::Writing => stands.go_on(ports, Turn::Stage, stop).await?,
         // This message came before, and may have died with what it was to do next.
         _ => stands.group.clone(),
     };
     match group.state {
-        State::Staged => fanin::validate(cloud.signals.as_ref(), &group, false).await,
-        State::Published => stands.published(cloud, &group).await,
-        _ => stands.told(cloud).await,
+        State::Staged => fanin::validate(ports.signals.as_ref(), &group, false).await,
+        State::Published => stands.published(ports, &group).await,
+        _ => stands.told(ports).await,
     }
 }
 
 /// The group is validated and, unless it is to stay staged, published.
-async fn validated(cloud: &Cloud, message: &ValidateMessage, stop: &StopFlag) -> Result<()> {
-    let Some(stands) = Stands::load(cloud, (&message.job, message.generation, &message.group)).await? else { return Ok(()) };
+async fn validated(ports: &Ports, message: &ValidateMessage, stop: &StopFlag) -> Result<()> {
+    let Some(stands) = Stands::load(ports, (&message.job, message.generation, &message.group)).await? else { return Ok(()) };
     let group = match stands.group.state {
         State::Staged | State::Validating => {
             let stage_only = stands.job.request.run.stage_only && !message.publish;
-            stands.go_on(cloud, Turn::Publish { stage_only }, stop).await?
+            stands.go_on(ports, Turn::Publish { stage_only }, stop).await?
         }
         _ => stands.group.clone(),
     };
     match group.state {
-        State::Published => stands.published(cloud, &group).await,
-        _ => stands.told(cloud).await,
+        State::Published => stands.published(ports, &group).await,
+        _ => stands.told(ports).await,
     }
 }
 
 /// The feed knows all changed chunks.
-async fn refreshed(cloud: &Cloud, close: &CloseMessage) -> Result<()> {
-    let Some(stands) = Stands::load(cloud, life(&close.key)).await? else { return Ok(()) };
-    if refresh::close(&cloud.engine, &stands.group).await? {
-        stands.told(cloud).await?;
+async fn refreshed(ports: &Ports, close: &CloseMessage) -> Result<()> {
+    let Some(stands) = Stands::load(ports, life(&close.key)).await? else { return Ok(()) };
+    if refresh::close(&ports.engine, &stands.group).await? {
+        stands.told(ports).await?;
     }
     Ok(())
 }
@@ -84,8 +84,8 @@ struct Stands {
 
 impl Stands {
     /// `None`: the message is of an older life.
-    async fn load(cloud: &Cloud, key: (&JobId, u32, &GroupName)) -> Result<Option<Stands>> {
-        let (engine, (job, generation, group)) = (&cloud.engine, key);
+    async fn load(ports: &Ports, key: (&JobId, u32, &GroupName)) -> Result<Option<Stands>> {
+        let (engine, (job, generation, group)) = (&ports.engine, key);
         let Some(job) = engine.jobs.job(job).await?.filter(|j| j.generation == generation) else { return Ok(None) };
         let Some(group) = engine.jobs.group(&job.job, generation, group).await? else { return Ok(None) };
         let stored = store::load_plan(engine, &job.job, generation).await?;
@@ -94,25 +94,25 @@ impl Stands {
     }
 
     /// Takes the group as far as the turn goes; what it is then.
-    async fn go_on(&self, cloud: &Cloud, turn: Turn, stop: &StopFlag) -> Result<GroupRecord> {
-        let engine = &cloud.engine;
+    async fn go_on(&self, ports: &Ports, turn: Turn, stop: &StopFlag) -> Result<GroupRecord> {
+        let engine = &ports.engine;
         let stage_only = matches!(turn, Turn::Publish { stage_only: true });
         let life = Life { engine, job: &self.job, stored: &self.stored, resume: false, stage_only };
-        let mut hands = Finalizing { cloud, stands: self, turn, stop };
+        let mut hands = Finalizing { ports, stands: self, turn, stop };
         life.go_on_with(&mut hands, self.group.clone()).await?;
         tries::change_group(engine, &self.group, |_| false).await
     }
 
     /// What was published is told to the feed, and the run manifest is kept.
-    async fn published(&self, cloud: &Cloud, group: &GroupRecord) -> Result<()> {
-        let engine = &cloud.engine;
+    async fn published(&self, ports: &Ports, group: &GroupRecord) -> Result<()> {
+        let engine = &ports.engine;
         refresh::open(engine, &self.job, &self.stored, group).await?;
-        self.told(cloud).await
+        self.told(ports).await
     }
 
     /// The job's state follows from its groups'; once it is over, its run manifest is kept.
-    async fn told(&self, cloud: &Cloud) -> Result<()> {
-        let (engine, id) = (&cloud.engine, &self.job.job);
+    async fn told(&self, ports: &Ports) -> Result<()> {
+        let (engine, id) = (&ports.engine, &self.job.job);
         tries::settle_job(engine, id, self.job.generation).await?;
         match engine.jobs.job(id).await?.filter(|job| job.state.is_final()) {
             Some(job) => report::keep(engine, &job).await,
@@ -123,7 +123,7 @@ impl Stands {
 
 /// The hands of a function: units are written by others.
 struct Finalizing<'a> {
-    cloud: &'a Cloud,
+    ports: &'a Ports,
     stands: &'a Stands,
     turn: Turn,
     stop: &'a StopFlag,
@@ -145,8 +145,8 @@ impl Hands for Finalizing<'_> {
     async fn validate(&mut self, group: &GroupRecord, receipts: &[UnitReceipt]) -> Result<Verdict> {
         let Stands { job, stored, .. } = self.stands;
         let effort =
-            Effort { read_back: ReadBack::of(job.request.run.verify_full), threads: THREADS, progress: &Unwatched, stop: self.stop };
-        validate::validate(&self.cloud.engine, job, stored, group, receipts, &effort).await
+            Effort { read_back: ReadBack::of(job.request.run.verify_full), threads: THREADS, progress: &self.ports.tally, stop: self.stop };
+        validate::validate(&self.ports.engine, job, stored, group, receipts, &effort).await
     }
 
     async fn stage<T>(&mut self, stage: impl Future<Output = Result<T>>) -> Result<T> {

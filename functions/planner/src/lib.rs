@@ -12,7 +12,7 @@ use timelake_engine::inventory::{self, Effort, OpenTable, Taken};
 use timelake_engine::open::{self, Earlier};
 use timelake_engine::progress::StopFlag;
 use timelake_engine::{fanin, land, layouts, report, store};
-use timelake_functions::{Cloud, batch, decode};
+use timelake_functions::{Ports, batch, decode};
 use timelake_model::ledger::{JobRecord, Phase, State, UnitState};
 use timelake_model::messages::{CloseMessage, Signal};
 use timelake_model::request::OnBadRow;
@@ -29,19 +29,12 @@ enum Action {
         request: Box<BackfillRequest>,
         #[serde(default)]
         options: Earlier,
+        /// Who asks: asking twice for another load of a published job makes one.
+        execution: Option<String>,
     },
     Status {
         job: JobId,
     },
-}
-
-#[derive(Debug, Serialize)]
-struct Planned {
-    job: JobId,
-    #[serde(rename = "gen")]
-    generation: u32,
-    state: State,
-    already_published: bool,
 }
 
 /// A job and, once it stands still, its run manifest without the long lists.
@@ -55,49 +48,44 @@ struct Status {
 }
 
 /// An action, or close messages of landed sources.
-pub async fn handle(cloud: &Cloud, event: Value, stop: &StopFlag) -> Result<Value> {
+pub async fn handle(ports: &Ports, event: Value, stop: &StopFlag) -> Result<Value> {
     if event.get("Records").is_some() {
         let event: SqsEvent = parsed(event)?;
         return json(
-            &batch(event, async |message| match decode(message)? {
-                Signal::Close(close) => landed(cloud, &close, stop).await,
+            &batch(&ports.tally, event, async |message| match decode(message)? {
+                Signal::Close(close) => landed(ports, &close, stop).await,
                 Signal::Validate(_) => Ok(()), // is the finalizer's
             })
             .await,
         );
     }
     match parsed(event)? {
-        Action::Plan { request, options } => json(&plan(cloud, &request, &options, stop).await?),
-        Action::Status { job } => json(&status(cloud, &job).await?),
+        Action::Plan { request, options, execution } => {
+            let job = plan(ports, &request, &Earlier { execution, ..options }, stop).await?;
+            json(&status(ports, &job).await?)
+        }
+        Action::Status { job } => json(&status(ports, &job).await?),
     }
 }
 
-async fn plan(cloud: &Cloud, request: &BackfillRequest, options: &Earlier, stop: &StopFlag) -> Result<Planned> {
+async fn plan(ports: &Ports, request: &BackfillRequest, options: &Earlier, stop: &StopFlag) -> Result<JobId> {
     // There is no current folder: sources are addresses.
-    let opened = open::open(&cloud.engine, request, options, Path::new("/")).await?;
-    let planned =
-        |job: JobRecord, already_published| Planned { job: job.job, generation: job.generation, state: job.state, already_published };
-    if opened.already_published {
-        return Ok(planned(opened.job, true));
+    let opened = open::open(&ports.engine, request, options, Path::new("/")).await?;
+    if !opened.already_published {
+        go_on(ports, &opened.job, &opened.table, &opened.objects, stop).await?;
     }
-    let (id, generation) = (opened.job.job.clone(), opened.job.generation);
-    go_on(cloud, &opened.job, &opened.table, Some(opened.objects), stop).await?;
-    let job = cloud.engine.jobs.job(&id).await?.filter(|j| j.generation == generation);
-    Ok(planned(job.ok_or_else(|| Error::internal(format!("job {id} is gone from the ledger")))?, false))
+    Ok(opened.job.job)
 }
 
 /// From wherever the job's planning stands.
-async fn go_on(cloud: &Cloud, job: &JobRecord, table: &OpenTable, objects: Option<Vec<SourceObject>>, stop: &StopFlag) -> Result<()> {
-    let engine = &cloud.engine;
+async fn go_on(ports: &Ports, job: &JobRecord, table: &OpenTable, objects: &[SourceObject], stop: &StopFlag) -> Result<()> {
+    let engine = &ports.engine;
     if let Some(stored) = store::load_plan(engine, &job.job, job.generation).await? {
-        return opened(cloud, job, &stored).await;
+        return opened(ports, job, &stored).await;
     }
-    let outcome = match (store::load_land_plan(engine, &job.job, job.generation).await?, objects) {
-        (Some(plan), _) => begin_landing(cloud, job, plan, stop).await,
-        (None, Some(objects)) => inventory(cloud, job, table, objects, stop).await,
-        (None, None) => {
-            Err(Error::conflict(Reason::WrongState, format!("job {} has no plan yet", job.job)).hint("submit its request again"))
-        }
+    let outcome = match store::load_land_plan(engine, &job.job, job.generation).await? {
+        Some(plan) => begin_landing(ports, job, plan, stop).await,
+        None => inventory(ports, job, table, objects, stop).await,
     };
     if let Err(error) = &outcome {
         advance::give_up_planning(engine, job, error).await?;
@@ -105,28 +93,28 @@ async fn go_on(cloud: &Cloud, job: &JobRecord, table: &OpenTable, objects: Optio
     outcome
 }
 
-async fn inventory(cloud: &Cloud, job: &JobRecord, table: &OpenTable, objects: Vec<SourceObject>, stop: &StopFlag) -> Result<()> {
-    let engine = &cloud.engine;
+async fn inventory(ports: &Ports, job: &JobRecord, table: &OpenTable, objects: &[SourceObject], stop: &StopFlag) -> Result<()> {
+    let engine = &ports.engine;
     let runs_folder = store::runs_uri(engine, &job.job, job.generation);
     let check_stop = || stop.check();
-    let effort = Effort { limits: cloud.limits(), sources: &engine.sources, runs_folder: &runs_folder, check_stop: &check_stop };
+    let effort = Effort { limits: ports.limits(), sources: &engine.sources, runs_folder: &runs_folder, check_stop: &check_stop };
     let table = layouts::with_specs(engine, table).await?;
     let spec = inventory::spec(&job.request.rows, &table)?;
-    let taken = inventory::take(&table, job, &objects, &spec, &effort).await?;
+    let taken = inventory::take(&table, job, objects, &spec, &effort).await?;
     match taken {
-        Taken::Direct { inventory, .. } => store_plan(cloud, job, *inventory).await,
-        Taken::ToLand { plan, .. } => begin_landing(cloud, job, *plan, stop).await,
+        Taken::Direct { inventory, .. } => store_plan(ports, job, *inventory).await,
+        Taken::ToLand { plan, .. } => begin_landing(ports, job, *plan, stop).await,
     }
 }
 
-async fn begin_landing(cloud: &Cloud, job: &JobRecord, plan: LandPlan, stop: &StopFlag) -> Result<()> {
-    let (plan, pending) = land::begin(&cloud.engine, job, plan).await?;
-    if pending.is_empty() { of_runs(cloud, job, &plan, stop).await } else { Ok(()) }
+async fn begin_landing(ports: &Ports, job: &JobRecord, plan: LandPlan, stop: &StopFlag) -> Result<()> {
+    let (plan, pending) = land::begin(&ports.engine, job, plan).await?;
+    if pending.is_empty() { of_runs(ports, job, &plan, stop).await } else { Ok(()) }
 }
 
 /// The last split of a job is landed.
-async fn landed(cloud: &Cloud, message: &CloseMessage, stop: &StopFlag) -> Result<()> {
-    let (engine, key) = (&cloud.engine, &message.key);
+async fn landed(ports: &Ports, message: &CloseMessage, stop: &StopFlag) -> Result<()> {
+    let (engine, key) = (&ports.engine, &message.key);
     let job = engine.jobs.job(&key.job).await?;
     let Some(job) = job.filter(|j| key.phase == Phase::Land && j.generation == key.generation && !j.state.is_final()) else {
         return Ok(());
@@ -135,7 +123,7 @@ async fn landed(cloud: &Cloud, message: &CloseMessage, stop: &StopFlag) -> Resul
     if land::units(engine, &job).await?.iter().any(|u| u.state == UnitState::Pending) {
         return Ok(()); // whoever lands the last one says so again
     }
-    let outcome = of_runs(cloud, &job, &plan, stop).await;
+    let outcome = of_runs(ports, &job, &plan, stop).await;
     match outcome {
         // Told by the job; the message has done its work.
         Err(error) if !advance::may_pass(&error) => advance::give_up_planning(engine, &job, &error).await,
@@ -143,34 +131,34 @@ async fn landed(cloud: &Cloud, message: &CloseMessage, stop: &StopFlag) -> Resul
     }
 }
 
-async fn of_runs(cloud: &Cloud, job: &JobRecord, plan: &LandPlan, stop: &StopFlag) -> Result<()> {
-    let engine = &cloud.engine;
+async fn of_runs(ports: &Ports, job: &JobRecord, plan: &LandPlan, stop: &StopFlag) -> Result<()> {
+    let engine = &ports.engine;
     if let Some(stored) = store::load_plan(engine, &job.job, job.generation).await? {
-        return opened(cloud, job, &stored).await;
+        return opened(ports, job, &stored).await;
     }
     let receipts = land::receipts(engine, job, plan).await?;
-    list_rejected(cloud, job, &receipts).await?;
+    list_rejected(ports, job, &receipts).await?;
     if !land::judge(engine, job, &receipts).await? {
         return Ok(());
     }
     let check_stop = || stop.check();
-    let effort = Effort { limits: cloud.limits(), sources: &engine.sources, runs_folder: &plan.folder, check_stop: &check_stop };
+    let effort = Effort { limits: ports.limits(), sources: &engine.sources, runs_folder: &plan.folder, check_stop: &check_stop };
     let table = layouts::with_specs(engine, &inventory::open_table(engine, &job.table).await?).await?;
     let (found, _) = inventory::of_runs(&table, job, plan, &receipts, &effort).await?;
-    store_plan(cloud, job, found).await
+    store_plan(ports, job, found).await
 }
 
-async fn store_plan(cloud: &Cloud, job: &JobRecord, found: Inventory) -> Result<()> {
-    let stored = advance::store_plan(&cloud.engine, job, found, cloud.limits()).await?;
-    opened(cloud, job, &stored).await
+async fn store_plan(ports: &Ports, job: &JobRecord, found: Inventory) -> Result<()> {
+    let stored = advance::store_plan(&ports.engine, job, found, ports.limits()).await?;
+    opened(ports, job, &stored).await
 }
 
 /// Joins the splits' lists of rows that were left out, in source order.
-async fn list_rejected(cloud: &Cloud, job: &JobRecord, receipts: &[LandReceipt]) -> Result<()> {
+async fn list_rejected(ports: &Ports, job: &JobRecord, receipts: &[LandReceipt]) -> Result<()> {
     if job.request.rows.on_bad_row != OnBadRow::Quarantine {
         return Ok(());
     }
-    let objects = &cloud.engine.objects;
+    let objects = &ports.engine.objects;
     let mut all = Vec::new();
     for part in receipts.iter().filter_map(|r| r.rejected.as_ref()) {
         let bytes = objects.read(part).await?;
@@ -180,18 +168,18 @@ async fn list_rejected(cloud: &Cloud, job: &JobRecord, receipts: &[LandReceipt])
         }
         all.extend_from_slice(&bytes);
     }
-    objects.put(&store::rejected_uri(&cloud.engine, &job.job), all.into()).await
+    objects.put(&store::rejected_uri(&ports.engine, &job.job), all.into()).await
 }
 
 /// Branches, units and messages are there; a group without pending units is closed by hand.
-async fn opened(cloud: &Cloud, job: &JobRecord, stored: &store::StoredPlan) -> Result<()> {
-    let engine = &cloud.engine;
+async fn opened(ports: &Ports, job: &JobRecord, stored: &store::StoredPlan) -> Result<()> {
+    let engine = &ports.engine;
     Life { engine, job, stored, resume: false, stage_only: job.request.run.stage_only }.open().await?;
-    fanin::nudge(engine, cloud.signals.as_ref(), job, false).await
+    fanin::nudge(engine, ports.signals.as_ref(), job, false).await
 }
 
-async fn status(cloud: &Cloud, job: &JobId) -> Result<Status> {
-    let engine = &cloud.engine;
+async fn status(ports: &Ports, job: &JobId) -> Result<Status> {
+    let engine = &ports.engine;
     let job = engine.jobs.job(job).await?.ok_or_else(|| Error::not_found(Reason::JobNotFound, format!("there is no job {job}")))?;
     let stands = job.state.is_final() || matches!(job.state, State::Hold | State::Staged);
     let report = match stands {

@@ -6,17 +6,22 @@ use aws_lambda_events::event::sqs::{SqsEvent, SqsMessage};
 use serde::Deserialize;
 use serde_dynamo::AttributeValue;
 use serde_json::{Value, json};
+use std::time::Duration;
+use timelake_aws::round_of_counter;
 use timelake_engine::advance::Life;
 use timelake_engine::ports::UnitEnd;
 use timelake_engine::progress::StopFlag;
-use timelake_engine::{Engine, fanin, store, tries};
-use timelake_functions::{Cloud, batch, decode};
-use timelake_model::ledger::{GroupRecord, JobRecord, Phase, RoundKey, State, UnitMessage};
+use timelake_engine::{Engine, fanin, rounds, stage, store, tries};
+use timelake_functions::{Ports, batch, decode};
+use timelake_model::ledger::{GroupRecord, JobRecord, RoundKey, State, UnitMessage};
 use timelake_model::messages::Signal;
-use timelake_model::{AttemptId, Error, GroupName, JobId, Kind, Reason, Result};
+use timelake_model::{AttemptId, Error, JobId, Kind, Reason, Result, UnitReceipt};
 
 /// Times that units which failed for want of a service are tried again without being asked.
 const MAX_AUTO_RESUMED: u32 = 3;
+
+/// How often what is written goes to the branch. Cleaners take files that no snapshot has named for three days.
+const KEPT_EVERY: Duration = Duration::from_secs(20 * 3_600);
 
 /// A message that failed five times.
 #[derive(Debug, Deserialize)]
@@ -27,33 +32,33 @@ enum Letter {
 }
 
 /// The schedule, dead letters, or changes of the ledger's counters.
-pub async fn handle(cloud: &Cloud, event: Value, stop: &StopFlag) -> Result<Value> {
+pub async fn handle(ports: &Ports, event: Value, stop: &StopFlag) -> Result<Value> {
     match event.pointer("/Records/0/eventSource").and_then(Value::as_str) {
         Some("aws:sqs") => {
             let event: SqsEvent = parsed(event)?;
-            json_of(&batch(event, async |message| dead(cloud, message).await).await)
+            json_of(&batch(&ports.tally, event, async |message| dead(ports, message).await).await)
         }
         Some("aws:dynamodb") => {
-            counted(cloud, parsed(event)?).await?;
+            counted(ports, parsed(event)?).await?;
             Ok(Value::Null)
         }
         _ => {
-            let swept = sweep(cloud, stop).await?;
+            let swept = sweep(ports, stop).await?;
             Ok(json!({ "jobs": swept }))
         }
     }
 }
 
 /// A unit whose message was given up FAILED; a group whose message was given up is on HOLD.
-async fn dead(cloud: &Cloud, message: &SqsMessage) -> Result<()> {
-    let engine = &cloud.engine;
+async fn dead(ports: &Ports, message: &SqsMessage) -> Result<()> {
+    let engine = &ports.engine;
     match decode(message)? {
         Letter::Unit(unit) => {
             let why = Error::unavailable(Reason::Interrupted, format!("unit {} was tried five times without an answer", unit.unit))
                 .hint("look into the writer's log, then resume the job");
             let attempt = AttemptId(format!("{:012x}", engine.clock.random() & 0xffff_ffff_ffff));
             engine.jobs.end_unit(&unit.key, unit.unit, &attempt, &UnitEnd::Failed(why)).await?;
-            fanin::close_if_last(engine, cloud.signals.as_ref(), &unit.key).await
+            fanin::close_if_last(engine, ports.signals.as_ref(), &unit.key).await
         }
         Letter::Signal(letter) => {
             let (job, generation, group) = match &letter {
@@ -99,62 +104,68 @@ async fn lost_planning(engine: &Engine, job: &JobId, generation: u32, why: Error
     .map(|_| ())
 }
 
-/// Counters that went down to nothing.
-async fn counted(cloud: &Cloud, event: StreamEvent) -> Result<()> {
+/// Counters that went down.
+async fn counted(ports: &Ports, event: StreamEvent) -> Result<()> {
+    let mut rounds: Vec<RoundKey> = Vec::new();
     for record in event.records {
-        let text = |name: &str| record.change.keys.get(name).and_then(text_of);
-        if let Some(key) = text("pk").zip(text("sk")).and_then(|(pk, sk)| round_of(&pk, &sk)) {
-            fanin::close_if_last(&cloud.engine, cloud.signals.as_ref(), &key).await?;
-        }
+        let text = |name: &str| match record.change.keys.get(name) {
+            Some(AttributeValue::S(text)) => Some(text.as_str()),
+            _ => None,
+        };
+        // Many records of a batch are of one round, which is looked at once.
+        rounds.extend(text("pk").zip(text("sk")).and_then(|(pk, sk)| round_of_counter(pk, sk)).filter(|key| !rounds.contains(key)));
+    }
+    for key in rounds {
+        fanin::counted(&ports.engine, ports.signals.as_ref(), &key).await?;
     }
     Ok(())
 }
 
-/// A number or text of a stream record's key.
-fn text_of(value: &AttributeValue) -> Option<String> {
-    match value {
-        AttributeValue::S(text) => Some(text.clone()),
-        _ => None,
-    }
-}
-
-/// The round of a counter's key: `J#<job>#<shard>`, `CTR#<gen>#<phase>#<group>#<round>`.
-fn round_of(pk: &str, sk: &str) -> Option<RoundKey> {
-    let (job, _shard) = pk.strip_prefix("J#")?.rsplit_once('#')?;
-    let [generation, phase, group, round] = sk.strip_prefix("CTR#")?.split('#').collect::<Vec<_>>().try_into().ok()?;
-    Some(RoundKey {
-        job: JobId(job.into()),
-        generation: generation.parse().ok()?,
-        phase: [Phase::Land, Phase::Write, Phase::Refresh].into_iter().find(|p| p.to_string() == phase)?,
-        group: GroupName(group.into()),
-        round: round.parse().ok()?,
-    })
-}
-
 /// Looks at every job that is not over.
-async fn sweep(cloud: &Cloud, stop: &StopFlag) -> Result<u32> {
-    let engine = &cloud.engine;
+async fn sweep(ports: &Ports, stop: &StopFlag) -> Result<u32> {
+    let engine = &ports.engine;
     // While messages wait or are worked on, none is missing that would be noticed.
-    let idle = cloud.mail.idle().await?;
+    let idle = ports.mail.idle().await?;
     let mut swept = 0;
     for job in engine.jobs.jobs(None).await?.iter().filter(|j| !j.state.is_final() || j.state == State::Published) {
         stop.check()?;
         // One job that cannot be looked after must not hide the others.
         let looked = match job.state {
-            State::Hold => resume(cloud, job).await,
-            _ => fanin::nudge(engine, cloud.signals.as_ref(), job, idle).await,
+            State::Hold => resume(ports, job).await,
+            _ => fanin::nudge(engine, ports.signals.as_ref(), job, idle).await,
         };
-        match looked {
+        let kept = keep(ports, job).await;
+        match looked.and(kept) {
             Ok(()) => swept += 1,
-            Err(error) => tracing::warn!(job = %job.job, kind = ?error.kind, reason = ?error.reason, "a job cannot be looked after"),
+            Err(error) => tracing::warn!(job = %job.job, kind = %error.kind, reason = %error.reason, "a job cannot be looked after"),
         }
     }
     Ok(swept)
 }
 
+/// What is written and not staged is put on the branch: of a group on HOLD at once, else once a day.
+async fn keep(ports: &Ports, job: &JobRecord) -> Result<()> {
+    let engine = &ports.engine;
+    for group in engine.jobs.groups(&job.job, job.generation).await? {
+        let since = group.kept.map_or(job.as_of, |kept| kept.at);
+        let is_old = engine.clock.now().0 - since.0 >= KEPT_EVERY.as_micros() as i64;
+        if group.staged_round == Some(group.round) || !(group.state == State::Hold || (group.state == State::Writing && is_old)) {
+            continue;
+        }
+        let Some(stored) = store::load_plan(engine, &job.job, job.generation).await? else { return Ok(()) };
+        let units = rounds::latest_units(engine, &group).await?;
+        let receipts: Vec<UnitReceipt> = units.into_iter().filter_map(|u| u.receipt?.into_written()).collect();
+        let kept = group.kept.filter(|kept| kept.round == group.round).map_or(0, |kept| kept.units as usize);
+        if receipts.len() > kept && receipts.iter().any(|r| !r.files.is_empty()) {
+            stage::keep(engine, job, &stored, &group, &receipts).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Groups that are on HOLD because a service was away go on by themselves, a few times.
-async fn resume(cloud: &Cloud, job: &JobRecord) -> Result<()> {
-    let engine = &cloud.engine;
+async fn resume(ports: &Ports, job: &JobRecord) -> Result<()> {
+    let engine = &ports.engine;
     let Some(stored) = store::load_plan(engine, &job.job, job.generation).await? else { return Ok(()) };
     for group in engine.jobs.groups(&job.job, job.generation).await? {
         let passes = group.error.as_ref().is_some_and(|e| e.kind == Kind::Unavailable && !e.needs_a_hand());
@@ -172,7 +183,7 @@ async fn resume(cloud: &Cloud, job: &JobRecord) -> Result<()> {
     }
     tries::settle_job(engine, &job.job, job.generation).await?;
     let job = engine.jobs.job(&job.job).await?.unwrap_or_else(|| job.clone());
-    fanin::nudge(engine, cloud.signals.as_ref(), &job, true).await
+    fanin::nudge(engine, ports.signals.as_ref(), &job, true).await
 }
 
 fn parsed<T: serde::de::DeserializeOwned>(event: Value) -> Result<T> {

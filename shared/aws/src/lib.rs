@@ -24,7 +24,7 @@ pub use catalog::GlueCatalog;
 pub use client::{S3Objects, Settings};
 pub use clock::SystemClock;
 pub use cloud::Cloud;
-pub use ledger::DynamoLedger;
+pub use ledger::{DynamoLedger, round_of_counter};
 pub use queue::{QueueUrls, SqsQueues};
 pub use services::Services;
 pub use settings::{CloudSettings, VARIABLES, Variable};

@@ -1,5 +1,5 @@
-//! The queues on SQS: units to their workers, signals to whoever goes on. Only sends: what is received comes to a function
-//! as an event.
+//! The queues on SQS: units to their workers, signals to whoever goes on. Receives nothing: messages come to functions as
+//! events, and here they are put off at most.
 //!
 //! Messages carry their job as group, so that one large job does not keep the others waiting (a fair queue). What SQS does
 //! not say it took is sent again, so a message may come twice; receivers look into the ledger.
@@ -8,10 +8,11 @@ use crate::errors::Failure;
 use crate::retry::{Settings, Tries};
 use async_trait::async_trait;
 use aws_sdk_sqs::Client;
-use aws_sdk_sqs::types::{BatchResultErrorEntry, SendMessageBatchRequestEntry};
+use aws_sdk_sqs::types::{BatchResultErrorEntry, QueueAttributeName, SendMessageBatchRequestEntry};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use std::collections::HashSet;
+use std::time::Duration;
 use timelake_engine::ports::{Signals, UnitSender};
 use timelake_model::ledger::{Phase, UnitMessage};
 use timelake_model::messages::Signal;
@@ -21,6 +22,13 @@ use timelake_model::{Error, JobId, Reason, Result};
 const BATCH: usize = 10;
 /// Requests of one call that run side by side.
 const REQUESTS: usize = 8;
+/// 12 hours, as SQS bounds it.
+const MOST_HIDDEN_SECONDS: i32 = 43_200;
+const WAITING: [QueueAttributeName; 3] = [
+    QueueAttributeName::ApproximateNumberOfMessages,
+    QueueAttributeName::ApproximateNumberOfMessagesNotVisible,
+    QueueAttributeName::ApproximateNumberOfMessagesDelayed,
+];
 
 /// Addresses of the queues. A part of a run that never sends to one does not need it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +41,12 @@ pub struct QueueUrls {
     pub close: Option<String>,
     /// Units to be refreshed.
     pub refresh: Option<String>,
+}
+
+impl QueueUrls {
+    fn all(&self) -> impl Iterator<Item = &str> {
+        [&self.work, &self.land_close, &self.close, &self.refresh].into_iter().flatten().map(String::as_str)
+    }
 }
 
 pub struct SqsQueues {
@@ -58,6 +72,42 @@ impl SqsQueues {
             Phase::Land => need(&self.urls.land_close, "signals of landed rounds"),
             Phase::Write | Phase::Refresh => need(&self.urls.close, "signals of written rounds"),
         }
+    }
+
+    /// A message of the queue with this ARN comes again after the pause, whoever holds it.
+    pub async fn hide(&self, queue_arn: &str, receipt_handle: &str, pause: Duration) -> Result<()> {
+        let name = queue_arn.rsplit(':').next().unwrap_or_default();
+        let url = self.urls.all().find(|url| url.rsplit('/').next() == Some(name));
+        let url = url.ok_or_else(|| Error::internal(format!("the address of the queue {name} is not set")))?;
+        let seconds = i32::try_from(pause.as_secs_f64().ceil() as u64).unwrap_or(i32::MAX).min(MOST_HIDDEN_SECONDS);
+        let hide = self.client.change_message_visibility().queue_url(url).receipt_handle(receipt_handle).visibility_timeout(seconds);
+        let mut tries = Tries::new(&self.settings);
+        while let Err(error) = hide.clone().send().await {
+            let failed = tries.after(Failure::from(error)).await;
+            failed.map_err(|failure| failure.told_of(&format!("a message of the queue {url}"), "put off", Reason::StorageUnavailable))?;
+        }
+        Ok(())
+    }
+
+    /// Messages that wait or are held, in all queues; SQS only knows about how many.
+    pub async fn waiting(&self) -> Result<u64> {
+        let mut messages = 0;
+        for url in self.urls.all() {
+            let ask = self.client.get_queue_attributes().queue_url(url).set_attribute_names(Some(WAITING.to_vec()));
+            let mut tries = Tries::new(&self.settings);
+            let answer = loop {
+                match ask.clone().send().await {
+                    Ok(answer) => break answer,
+                    Err(error) => {
+                        let failed = tries.after(Failure::from(error)).await;
+                        failed.map_err(|failure| failure.told_of(&format!("the queue {url}"), "read", Reason::StorageUnavailable))?;
+                    }
+                }
+            };
+            let counts = answer.attributes().into_iter().flat_map(|attributes| attributes.values());
+            messages += counts.filter_map(|count| count.parse::<u64>().ok()).sum::<u64>();
+        }
+        Ok(messages)
     }
 
     /// Sends at most [`BATCH`] messages, those again that were not taken.

@@ -25,6 +25,8 @@ const REFRESH_QUEUE: Variable = Variable { name: "TIMELAKE_REFRESH_QUEUE_URL", w
 const GLUE_DATABASE: Variable = Variable { name: "TIMELAKE_GLUE_DATABASE", what: "database whose tables are listed; all when not set" };
 const MEMORY: Variable =
     Variable { name: "TIMELAKE_MEMORY_MB", what: "memory of the process in MiB; what Lambda says when not set, else 1024" };
+const WRITER_MEMORY: Variable =
+    Variable { name: "TIMELAKE_WRITER_MEMORY_MB", what: "memory of a writer in MiB, which units are planned for; its own when not set" };
 /// Set by Lambda.
 const LAMBDA_MEMORY: &str = "AWS_LAMBDA_FUNCTION_MEMORY_SIZE";
 
@@ -35,8 +37,20 @@ const LEAST_MEMORY_MB: u64 = 128;
 
 /// All variables of ours. Credentials, region and endpoint are those of every AWS client (`AWS_REGION`,
 /// `AWS_ENDPOINT_URL` ...).
-pub const VARIABLES: [Variable; 11] =
-    [NAME, LEDGER_TABLE, BUCKET, WAREHOUSE, JOBS, WORK_QUEUE, LAND_CLOSE_QUEUE, CLOSE_QUEUE, REFRESH_QUEUE, GLUE_DATABASE, MEMORY];
+pub const VARIABLES: [Variable; 12] = [
+    NAME,
+    LEDGER_TABLE,
+    BUCKET,
+    WAREHOUSE,
+    JOBS,
+    WORK_QUEUE,
+    LAND_CLOSE_QUEUE,
+    CLOSE_QUEUE,
+    REFRESH_QUEUE,
+    GLUE_DATABASE,
+    MEMORY,
+    WRITER_MEMORY,
+];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloudSettings {
@@ -49,6 +63,7 @@ pub struct CloudSettings {
     pub queues: QueueUrls,
     pub glue_database: Option<String>,
     pub memory_mb: u64,
+    pub writer_memory_mb: u64,
 }
 
 impl CloudSettings {
@@ -65,6 +80,10 @@ impl CloudSettings {
             (None, Some(bucket)) => s3_prefix(BUCKET, &format!("s3://{bucket}/{folder}")),
             (None, None) => Err(missing(variable)),
         };
+        let memory_mb = match get(MEMORY) {
+            Some(text) => memory(MEMORY, &text)?,
+            None => read(LAMBDA_MEMORY).and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_MEMORY_MB),
+        };
         Ok(CloudSettings {
             name: get(NAME).unwrap_or_else(|| DEFAULT_NAME.into()),
             ledger_table: get(LEDGER_TABLE).ok_or_else(|| missing(LEDGER_TABLE))?,
@@ -77,15 +96,16 @@ impl CloudSettings {
                 refresh: queue(REFRESH_QUEUE, get(REFRESH_QUEUE))?,
             },
             glue_database: get(GLUE_DATABASE),
-            memory_mb: match get(MEMORY) {
-                Some(text) => memory(&text)?,
-                None => read(LAMBDA_MEMORY).and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_MEMORY_MB),
-            },
+            memory_mb,
+            writer_memory_mb: get(WRITER_MEMORY).map_or(Ok(memory_mb), |text| memory(WRITER_MEMORY, &text))?,
         })
     }
 
     pub fn memory_bytes(&self) -> u64 {
         self.memory_mb << 20
+    }
+    pub fn writer_memory_bytes(&self) -> u64 {
+        self.writer_memory_mb << 20
     }
 }
 
@@ -116,9 +136,9 @@ fn queue(variable: Variable, url: Option<String>) -> Result<Option<String>> {
     }
 }
 
-fn memory(text: &str) -> Result<u64> {
+fn memory(variable: Variable, text: &str) -> Result<u64> {
     let megabytes = text.parse().ok().filter(|megabytes| (LEAST_MEMORY_MB..=1 << 20).contains(megabytes));
-    megabytes.ok_or_else(|| wrong(MEMORY, format!("{} is {text}, not a number of MiB from {LEAST_MEMORY_MB} on", MEMORY.name)))
+    megabytes.ok_or_else(|| wrong(variable, format!("{} is {text}, not a number of MiB from {LEAST_MEMORY_MB} on", variable.name)))
 }
 
 #[cfg(test)]
@@ -149,7 +169,8 @@ mod tests {
         ])
         .unwrap();
         assert_eq!((settings.jobs.as_str(), settings.queues.work.as_deref()), ("s3://other/j", Some("https://sqs/1/work")));
-        assert_eq!((settings.memory_mb, settings.glue_database), (3008, None));
+        assert_eq!((settings.memory_mb, settings.writer_memory_mb, settings.glue_database), (3008, 3008, None));
+        assert_eq!(with(&[("TIMELAKE_WRITER_MEMORY_MB", "512")]).unwrap().writer_memory_bytes(), 512 << 20);
     }
 
     #[test]
@@ -163,6 +184,7 @@ mod tests {
             ("TIMELAKE_CLOSE_QUEUE_URL", "arn:aws:sqs:eu-central-1:1:close"),
             ("TIMELAKE_MEMORY_MB", "2 GB"),
             ("TIMELAKE_MEMORY_MB", "1"),
+            ("TIMELAKE_WRITER_MEMORY_MB", "much"),
         ] {
             let error = with(&[(name, value)]).unwrap_err();
             let named = error.place.option.as_deref().unwrap_or_default();

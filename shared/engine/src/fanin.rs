@@ -5,10 +5,10 @@
 use crate::Engine;
 use crate::ports::Signals;
 use crate::refresh;
-use crate::rounds::{latest_units, resend_pending, round_key};
+use crate::rounds::{latest_units, release, resend_sent, round_key};
 use crate::store::load_plan;
 use timelake_model::Result;
-use timelake_model::ledger::{GroupRecord, JobRecord, RoundKey, State, UnitState};
+use timelake_model::ledger::{GroupRecord, JobRecord, Phase, RoundKey, State, UnitState};
 use timelake_model::messages::{CloseMessage, Signal, ValidateMessage};
 
 async fn close(signals: &dyn Signals, key: &RoundKey) -> Result<()> {
@@ -28,6 +28,12 @@ pub async fn close_if_last(engine: &Engine, signals: &dyn Signals, key: &RoundKe
         true => close(signals, key).await,
         false => Ok(()),
     }
+}
+
+/// Units of a round have ended: it may be over, or there is room for further messages.
+pub async fn counted(engine: &Engine, signals: &dyn Signals, key: &RoundKey) -> Result<()> {
+    close_if_last(engine, signals, key).await?;
+    if key.phase == Phase::Write { release(engine, key).await } else { Ok(()) }
 }
 
 /// Do attempts at the round's units still count?
@@ -68,10 +74,10 @@ async fn writing(engine: &Engine, signals: &dyn Signals, group: &GroupRecord, re
     if latest_units(engine, group).await?.iter().all(|u| u.state != UnitState::Pending) {
         return close(signals, &round_key(group, group.round)).await;
     }
-    if resend {
-        resend_pending(engine, group).await?;
+    match resend {
+        true => resend_sent(engine, group).await,
+        false => release(engine, &round_key(group, group.round)).await,
     }
-    Ok(())
 }
 
 /// A published group whose refresh was never opened, or not to the end.

@@ -22,6 +22,9 @@ pub struct Earlier {
     pub again: bool,
     /// Give up an unfinished job of an older version of this source, and start.
     pub new: bool,
+    /// Who asks, where the same question may come twice: only the first one loads a published job again.
+    #[serde(skip)]
+    pub execution: Option<String>,
 }
 
 pub struct Opened {
@@ -59,12 +62,14 @@ pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier,
         |job: JobRecord, table, already_published, resumed| Ok(Opened { job, table, objects: objects.clone(), already_published, resumed });
     if let Some(job) = engine.jobs.job(&id).await? {
         return match job.state {
-            State::Published | State::Refreshed if !earlier.again => {
+            State::Published | State::Refreshed
+                if !earlier.again || (earlier.execution.is_some() && job.opened_by == earlier.execution) =>
+            {
                 still_published(engine, &table, &job).await?;
                 opened(job, table, true, false)
             }
             State::Published | State::Refreshed | State::Rejected | State::Cancelled | State::RolledBack => {
-                let next = next_generation(engine, &job, request).await?;
+                let next = next_generation(engine, &job, request, earlier.execution.clone()).await?;
                 opened(next, table, false, false)
             }
             _ => opened(job, table, false, true),
@@ -93,6 +98,7 @@ pub async fn open(engine: &Engine, request: &BackfillRequest, earlier: &Earlier,
         table_uuid: uuid,
         request_hash: hash,
         request: request.clone(),
+        opened_by: earlier.execution.clone(),
         as_of: now,
         window: Window::ALL,
         state: State::Planning,
@@ -142,7 +148,7 @@ async fn still_published(engine: &Engine, open: &OpenTable, job: &JobRecord) -> 
 
 /// The next life of a job that is over; whoever comes second gets what the first one made. The old life is fenced first: a
 /// cancel that died half way may have left a run that still writes.
-pub async fn next_generation(engine: &Engine, job: &JobRecord, request: &BackfillRequest) -> Result<JobRecord> {
+pub async fn next_generation(engine: &Engine, job: &JobRecord, request: &BackfillRequest, opened_by: Option<String>) -> Result<JobRecord> {
     let gone = || Error::internal(format!("job {} is gone from the ledger", job.job));
     let mut job = job.clone();
     if !job.state.is_published() {
@@ -158,6 +164,7 @@ pub async fn next_generation(engine: &Engine, job: &JobRecord, request: &Backfil
     let next = JobRecord {
         generation: job.generation + 1,
         request: request.clone(),
+        opened_by,
         as_of: now,
         state: State::Planning,
         error: None,

@@ -21,12 +21,12 @@ use timelake_model::{Error, Kind, Reason, Result};
 
 /// Units in one plan. A plan above it is refused with the limit to change.
 pub const MAX_UNITS: usize = 20_000;
-/// A unit is not made smaller than this to occupy more threads: below it the fixed costs of a unit show.
+/// A unit is not made smaller than this to occupy more workers: below it the fixed costs of a unit show.
 pub const MIN_ROWS_FOR_PARALLELISM: u64 = 500_000;
 /// Existing rows whose keys are looked through in the time that one row is written in.
 const EXISTING_ROWS_PER_ROW: u64 = 10;
-/// Units per thread to aim at, so that the last ones end at about the same time.
-const UNITS_PER_THREAD: u64 = 4;
+/// Units per worker to aim at, so that the last ones end at about the same time.
+const UNITS_PER_WORKER: u64 = 4;
 /// Share of a worker's memory for rows; the rest is for decoding one batch and encoding one row group.
 const ROWS_SHARE_PERCENT: u64 = 60;
 /// Smallest memory of one worker that a plan is made for.
@@ -44,13 +44,22 @@ pub const PROCESS_BYTES: u64 = 32 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanLimits {
     pub memory_bytes: u64,
+    /// Workers that share the memory.
     pub threads: u64,
+    /// Workers that there may be at a time: as many as threads, or more where each is a process of its own.
+    pub workers: u64,
 }
 
 impl PlanLimits {
     /// As many workers as were asked for and as the memory is enough for, at least one.
     pub fn new(memory_bytes: u64, threads: usize) -> Self {
-        PlanLimits { memory_bytes, threads: (threads as u64).min(memory_bytes.saturating_sub(PROCESS_BYTES) / WORKER_BYTES).max(1) }
+        let threads = (threads as u64).min(memory_bytes.saturating_sub(PROCESS_BYTES) / WORKER_BYTES).max(1);
+        PlanLimits { memory_bytes, threads, workers: threads }
+    }
+
+    /// So many processes work side by side, each with this memory.
+    pub fn with_workers(self, workers: u64) -> Self {
+        PlanLimits { workers, ..self }
     }
 
     /// Said when the memory is too little to be kept.
@@ -118,7 +127,7 @@ pub fn plan(inventory: &Inventory, job: &JobId, generation: u32, limits: PlanLim
     if !sources.is_empty() {
         // No unit has rows of two layouts.
         for (part, layout) in table.by_layout(&window) {
-            for (time, series, estimated_rows) in cut(inventory, &sources, &part, layout, unit_rows_limit, limits.threads)? {
+            for (time, series, estimated_rows) in cut(inventory, &sources, &part, layout, unit_rows_limit, limits.workers)? {
                 units.push(WorkUnit { index: 0, window: time, series, inputs: vec![], owns: vec![], estimated_rows, layout });
             }
         }
@@ -204,7 +213,7 @@ pub fn wants_series(inventory: &Inventory, limits: PlanLimits) -> Result<bool> {
     }
     for (part, layout) in inventory.table.by_layout(&window) {
         let period = inventory.table.layout(layout).map_or(inventory.table.period(), |l| l.period);
-        let cuts = cut(inventory, &sources, &part, layout, limits.unit_rows(inventory.row_bytes), limits.threads)?;
+        let cuts = cut(inventory, &sources, &part, layout, limits.unit_rows(inventory.row_bytes), limits.workers)?;
         if cuts.iter().any(|(time, ..)| time.low() != part.low() && period.start(period.ordinal(time.low())) != time.low()) {
             return Ok(true);
         }
@@ -259,7 +268,7 @@ fn outside(inventory: &Inventory, info: &RowGroupInfo, window: &Window) -> Optio
 type Cut = (Window, SeriesSlice, u64);
 
 /// Cuts the window into units: by time at chunk limits, then by series where one chunk alone is too large.
-fn cut(inventory: &Inventory, sources: &[Source], window: &Window, layout: Option<u32>, limit: u64, threads: u64) -> Result<Vec<Cut>> {
+fn cut(inventory: &Inventory, sources: &[Source], window: &Window, layout: Option<u32>, limit: u64, workers: u64) -> Result<Vec<Cut>> {
     let counted = inventory.table.period();
     let period = inventory.table.layout(layout).map_or(counted, |l| l.period);
     let rows = |low: i64, high: i64| -> u64 { sources.iter().map(|s| s.rows_in(low, high, counted)).sum() };
@@ -271,8 +280,8 @@ fn cut(inventory: &Inventory, sources: &[Source], window: &Window, layout: Optio
     // Few rows for many existing ones are work too. Each unit may have to decode the whole source: not for more than that is
     // worth before it is landed.
     let existing: u64 = inventory.table.existing.files.iter().filter(|f| touches(window, f.time)).map(|f| f.rows).sum();
-    let for_existing = (existing / EXISTING_ROWS_PER_ROW / MIN_ROWS_FOR_PARALLELISM).min(threads).min(LANDED_FROM_PERMILLE / 1000);
-    let for_rows = (total / MIN_ROWS_FOR_PARALLELISM).min(threads.max(1) * UNITS_PER_THREAD);
+    let for_existing = (existing / EXISTING_ROWS_PER_ROW / MIN_ROWS_FOR_PARALLELISM).min(workers).min(LANDED_FROM_PERMILLE / 1000);
+    let for_rows = (total / MIN_ROWS_FOR_PARALLELISM).min(workers.max(1) * UNITS_PER_WORKER);
     let wanted_units: u64 = for_rows.max(for_existing).max(1).max(total.div_ceil(limit));
 
     let last = period.ordinal(high - 1);

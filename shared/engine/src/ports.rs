@@ -81,6 +81,21 @@ pub enum UnitEnd {
     Failed(Error),
 }
 
+impl UnitEnd {
+    /// A receipt ends the unit, round and attempt it is of.
+    pub fn check(&self, key: &RoundKey, unit: u32, attempt: &AttemptId) -> Result<()> {
+        let UnitEnd::Done(receipt) = self else { return Ok(()) };
+        let of = receipt.of();
+        match of == (unit, key.round, attempt) {
+            true => Ok(()),
+            false => Err(Error::internal(format!(
+                "unit {unit} of round {} is ended by attempt {attempt} with the receipt of unit {}, round {}, attempt {}",
+                key.round, of.0, of.1, of.2
+            ))),
+        }
+    }
+}
+
 /// Answer of [`JobStore::end_unit`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndOutcome {

@@ -284,7 +284,7 @@ pub async fn drop_branch(engine: &Engine, job: &JobRecord, group: &GroupRecord) 
     let branch = branch_name(&group.job, group.generation, &group.group);
     let tag = published_tag(&group.job, group.generation, &group.group);
     let lock = lock_property(&group.job);
-    let staged: Vec<i64> = group.staged.iter().copied().chain(group.next_snapshot).collect();
+    let staged: Vec<i64> = group.staged.iter().copied().chain(group.next_snapshot).chain(group.next_kept).collect();
     let mut tries = Tries::new(engine.clock.as_ref(), "removing the staging branch");
     loop {
         let table = match engine.catalog.load(&ident).await {

@@ -121,17 +121,17 @@ async fn refresh(engine: &Engine, job: &JobRecord, key: &RoundKey, unit: u32, at
     let row = Row { job, group: &group, plan: &plan, range };
     let mut tries = Tries::new(engine.clock.as_ref(), "telling the feed of changes");
     let receipt = RefreshReceipt { unit, round: key.round, attempt: attempt.clone(), range: range.clone() };
-    let mut written: Option<(ManifestRef, u64)> = None;
+    let mut written: Option<ManifestRef> = None;
     let mut table = feed;
     loop {
         if row.is_told(&table).await? {
             return Ok(receipt);
         }
-        let (manifest, _) = match &written {
+        let manifest = match &written {
             Some(written) => written,
             None => {
                 let made = row.write(&table, attempt).await?;
-                engine.objects.make_durable(std::slice::from_ref(&made.0.path)).await?;
+                engine.objects.make_durable(std::slice::from_ref(&made.path)).await?;
                 written.insert(made)
             }
         };
@@ -249,7 +249,7 @@ impl Row<'_> {
     }
 
     /// One data file of one row, and its manifest.
-    async fn write(&self, feed: &Table, attempt: &AttemptId) -> Result<(ManifestRef, u64)> {
+    async fn write(&self, feed: &Table, attempt: &AttemptId) -> Result<ManifestRef> {
         let metadata = feed.metadata();
         let (schema, spec) = (metadata.current_schema(), metadata.default_partition_spec());
         let arrow_schema = timelake_table::writer_schema(schema)?;
@@ -295,6 +295,6 @@ impl Row<'_> {
         let modes = MetricsModes::from_properties(metadata.properties(), schema, metadata.default_sort_order())?;
         let file = timelake_table::data_file(schema, &footer, written, &modes)?;
         let manifest = format!("{location}/metadata/{name}.avro");
-        Ok((timelake_table::write_manifest(feed.file_io(), schema.clone(), spec, manifest, vec![file]).await?, size))
+        timelake_table::write_manifest(feed.file_io(), schema.clone(), spec, manifest, vec![file]).await
     }
 }

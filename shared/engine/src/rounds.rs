@@ -10,6 +10,7 @@ use crate::ports::CommitOutcome;
 use crate::store::{RoundBase, StoredPlan, store_base};
 use crate::tries::{Tries, change_group, settle_job};
 use crate::{Engine, cancel};
+use std::collections::{BTreeMap, BTreeSet};
 use timelake_model::ids::{branch_name, lock_property};
 use timelake_model::ledger::{
     GroupRecord, JobRecord, MAX_REDERIVED, Phase, PlanRecord, RoundKey, State, UnitMessage, UnitRecord, UnitState,
@@ -18,6 +19,9 @@ use timelake_model::{Error, GroupName, JobId, Reason, Result};
 
 /// Messages sent between two moves of the cursor.
 pub(crate) const SEND_BATCH: usize = 100;
+/// Units of a job that are announced and not ended, when the request says nothing: so that its messages do not grow old in
+/// the queue, and other jobs' come through.
+const DEFAULT_MAX_IN_FLIGHT: u32 = 10_000;
 
 /// Opens the generation of a stored plan.
 pub async fn open_generation(engine: &Engine, job: &JobRecord, stored: &StoredPlan) -> Result<()> {
@@ -138,13 +142,27 @@ async fn open_round(engine: &Engine, stored: &StoredPlan, group: &GroupRecord, r
     }
     engine.jobs.open_round(&record, base).await?;
     reached(Boundary::UnitsStored);
-    let mut sent = record.cursor as usize;
-    for batch in record.units.get(sent..).unwrap_or_default().chunks(SEND_BATCH) {
+    release(engine, &key).await
+}
+
+/// Sends messages of the round that were never sent, so many that no more units are announced and not ended than the job
+/// allows. The rest is sent as units end.
+pub async fn release(engine: &Engine, key: &RoundKey) -> Result<()> {
+    let Some(record) = engine.jobs.plan(key).await? else { return Ok(()) };
+    let (mut sent, all) = (record.cursor as usize, record.units.len());
+    if sent >= all {
+        return Ok(());
+    }
+    let Some(job) = engine.jobs.job(&key.job).await? else { return Ok(()) };
+    let remaining: usize = engine.jobs.counters(key).await?.iter().map(|c| c.remaining as usize).sum();
+    let most = job.request.run.max_in_flight.unwrap_or(DEFAULT_MAX_IN_FLIGHT).max(1) as usize;
+    let end = (all.saturating_sub(remaining) + most).min(all);
+    for batch in record.units.get(sent..end).unwrap_or_default().chunks(SEND_BATCH) {
         let messages: Vec<UnitMessage> = batch.iter().map(|unit| UnitMessage { key: key.clone(), unit: *unit }).collect();
         engine.queue.send(&messages).await?;
         reached(Boundary::MessagesSent);
         sent += batch.len();
-        engine.jobs.advance_cursor(&key, sent as u32).await?;
+        engine.jobs.advance_cursor(key, sent as u32).await?;
     }
     Ok(())
 }
@@ -234,6 +252,25 @@ pub async fn resend_pending(engine: &Engine, group: &GroupRecord) -> Result<u64>
         engine.queue.send(batch).await?;
     }
     Ok(messages.len() as u64)
+}
+
+/// Sends the messages of units that are PENDING again, as far as they were ever sent, and further ones if there is room.
+pub async fn resend_sent(engine: &Engine, group: &GroupRecord) -> Result<()> {
+    let mut rounds: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for unit in latest_units(engine, group).await?.into_iter().filter(|u| u.state == UnitState::Pending) {
+        rounds.entry(unit.key.round).or_default().insert(unit.unit);
+    }
+    for (round, pending) in rounds {
+        let key = round_key(group, round);
+        let Some(record) = engine.jobs.plan(&key).await? else { continue };
+        let sent = record.units.iter().take(record.cursor as usize).filter(|unit| pending.contains(unit));
+        let messages: Vec<UnitMessage> = sent.map(|unit| UnitMessage { key: key.clone(), unit: *unit }).collect();
+        for batch in messages.chunks(SEND_BATCH) {
+            engine.queue.send(batch).await?;
+        }
+        release(engine, &key).await?;
+    }
+    Ok(())
 }
 
 /// The group's plan, or a clear word that it is gone.

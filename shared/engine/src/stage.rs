@@ -12,10 +12,10 @@ use crate::ports::CommitOutcome;
 use crate::store::StoredPlan;
 use crate::tries::{Tries, change_group, new_snapshot_id};
 use crate::write;
-use iceberg::spec::ManifestFile;
+use iceberg::spec::Snapshot;
+use iceberg::table::Table;
 use timelake_model::ids::branch_name;
-use timelake_model::ledger::{GroupRecord, JobRecord, State};
-use timelake_model::receipt::ManifestRef;
+use timelake_model::ledger::{GroupRecord, JobRecord, Kept, State};
 use timelake_model::{Error, Reason, Result, UnitReceipt};
 use timelake_table::{Added, Append};
 
@@ -58,8 +58,6 @@ pub async fn stage(
 ) -> Result<GroupRecord> {
     let ident = table_ident(&job.table)?;
     let branch = branch_name(&job.job, job.generation, &group.group);
-    let manifests: Vec<ManifestRef> = receipts.iter().flat_map(|r| r.manifests.clone()).collect();
-    let added = added(receipts);
     let mut tries = Tries::new(engine.clock.as_ref(), "staging");
     loop {
         let table = engine.catalog.load(&ident).await?;
@@ -88,27 +86,16 @@ pub async fn stage(
         if at == Some(next) {
             return adopt(engine, &group, next).await;
         }
+        if at.is_some() && at == group.next_kept {
+            adopt_kept(engine, &group, 0).await?;
+            tries.again("a part of it was kept").await?;
+            continue;
+        }
         let expected = group.branch_snapshot.unwrap_or(stored.plan.base_snapshot);
         if at != Some(expected) {
             return Err(branch_moved(&branch, at, expected));
         }
-        // The first staged snapshot continues the branch; a later round stands on `main` as its units saw it.
-        let parent_id = if group.round == 0 { Some(expected) } else { metadata.current_snapshot_id() };
-        let parent = parent_id.and_then(|id| metadata.snapshot_by_id(id)).ok_or_else(|| {
-            Error::conflict(Reason::TableChanged, "the snapshot that the job started from is gone")
-                .hint("cancel the job and run its command again")
-        })?;
-        let ours: Vec<ManifestFile> = manifests.iter().map(|m| timelake_table::manifest_file(m, next)).collect();
-        let properties = summary(job, &group, None);
-        let append = Append {
-            snapshot_id: next,
-            manifests: ours,
-            added,
-            properties: &properties,
-            now_ms: engine.clock.now().0.div_euclid(1000),
-            list_path: list_path(metadata.location(), &group, next, engine.clock.random()),
-        };
-        let snapshot = timelake_table::append_snapshot(&table, parent, append).await?;
+        let snapshot = snapshot_of(&Parts { engine, job, stored, group: &group, receipts }, &table, next).await?;
         reached(Boundary::StagedListWritten);
         let commit = timelake_table::stage(&table, &branch, expected, snapshot);
         match engine.catalog.commit(&table, commit.requirements, commit.updates).await? {
@@ -119,6 +106,99 @@ pub async fn stage(
             CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
         }
     }
+}
+
+/// What a snapshot on the branch is made of.
+struct Parts<'a> {
+    engine: &'a Engine,
+    job: &'a JobRecord,
+    stored: &'a StoredPlan,
+    group: &'a GroupRecord,
+    receipts: &'a [UnitReceipt],
+}
+
+async fn snapshot_of(parts: &Parts<'_>, table: &Table, id: i64) -> Result<Snapshot> {
+    let Parts { engine, job, stored, group, receipts } = *parts;
+    let metadata = table.metadata();
+    // The first round stands on the plan's base; a later one on `main` as its units saw it.
+    let parent_id = if group.round == 0 { Some(stored.plan.base_snapshot) } else { metadata.current_snapshot_id() };
+    let parent = parent_id.and_then(|id| metadata.snapshot_by_id(id)).ok_or_else(|| {
+        Error::conflict(Reason::TableChanged, "the snapshot that the job started from is gone")
+            .hint("cancel the job and run its command again")
+    })?;
+    let append = Append {
+        snapshot_id: id,
+        manifests: receipts.iter().flat_map(|r| &r.manifests).map(|m| timelake_table::manifest_file(m, id)).collect(),
+        added: added(receipts),
+        properties: &summary(job, group, None),
+        now_ms: engine.clock.now().0.div_euclid(1000),
+        list_path: list_path(metadata.location(), group, id, engine.clock.random()),
+    };
+    timelake_table::append_snapshot(table, parent, append).await
+}
+
+/// Puts on the branch what is written so far of a group that is not staged yet. Some lakes have cleaners that remove files which
+/// no snapshot names for some days; a job may take longer, or stand on HOLD. Repeating it is safe.
+pub async fn keep(
+    engine: &Engine,
+    job: &JobRecord,
+    stored: &StoredPlan,
+    group: &GroupRecord,
+    receipts: &[UnitReceipt],
+) -> Result<GroupRecord> {
+    let ident = table_ident(&job.table)?;
+    let branch = branch_name(&job.job, job.generation, &group.group);
+    let mut tries = Tries::new(engine.clock.as_ref(), "keeping what is written");
+    loop {
+        let table = engine.catalog.load(&ident).await?;
+        same_table(&table, &stored.plan)?;
+        let round = group.round;
+        let unstaged = |g: &GroupRecord| {
+            matches!(g.state, State::Writing | State::Hold) && g.round == round && g.staged_round != Some(round) && !g.cancel_requested
+        };
+        let id = new_snapshot_id(engine.clock.as_ref(), &table);
+        let group = change_group(engine, group, |g| {
+            let unset = unstaged(g) && g.next_kept.is_none();
+            if unset {
+                g.next_kept = Some(id);
+            }
+            unset
+        })
+        .await?;
+        let next = group.next_kept.unwrap_or(id);
+        let at = timelake_table::refs(table.metadata())?.get(&branch).map(|r| r.snapshot_id);
+        if at == Some(next) {
+            return adopt_kept(engine, &group, receipts.len() as u32).await;
+        }
+        let expected = group.branch_snapshot.unwrap_or(stored.plan.base_snapshot);
+        // Whoever stages it or cancels it comes first.
+        if !unstaged(&group) || at != Some(expected) {
+            return Ok(group);
+        }
+        let snapshot = snapshot_of(&Parts { engine, job, stored, group: &group, receipts }, &table, next).await?;
+        let commit = timelake_table::stage(&table, &branch, expected, snapshot);
+        match engine.catalog.commit(&table, commit.requirements, commit.updates).await? {
+            CommitOutcome::Done(_) => return adopt_kept(engine, &group, receipts.len() as u32).await,
+            CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
+        }
+    }
+}
+
+/// `units`: how many the kept snapshot is known to hold.
+async fn adopt_kept(engine: &Engine, group: &GroupRecord, units: u32) -> Result<GroupRecord> {
+    let Some(snapshot) = group.next_kept else { return Ok(group.clone()) };
+    let at = engine.clock.now();
+    change_group(engine, group, |g| {
+        let changes = g.next_kept == Some(snapshot);
+        if changes {
+            g.branch_snapshot = Some(snapshot);
+            g.next_kept = None;
+            g.kept = Some(Kept { round: g.round, units, at });
+            g.staged.push(snapshot);
+        }
+        changes
+    })
+    .await
 }
 
 async fn adopt(engine: &Engine, group: &GroupRecord, snapshot: i64) -> Result<GroupRecord> {

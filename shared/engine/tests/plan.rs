@@ -147,8 +147,11 @@ fn inventory() -> impl Strategy<Value = Inventory> {
 }
 
 fn limits() -> impl Strategy<Value = PlanLimits> {
-    (prop_oneof![Just(1u64), Just(20 << 20), Just(1_000_000_000)], 1u64..5)
-        .prop_map(|(memory_bytes, threads)| PlanLimits { memory_bytes, threads })
+    (prop_oneof![Just(1u64), Just(20 << 20), Just(1_000_000_000)], 1u64..5).prop_map(|(memory_bytes, threads)| PlanLimits {
+        memory_bytes,
+        threads,
+        workers: threads,
+    })
 }
 
 /// Which units take a row of this time, bucket and series?
@@ -274,7 +277,7 @@ fn many_existing_rows_are_work_for_several_units() {
     let rows = RowGroupInfo { rows: 10_000, time: time(0, 100), per_chunk: BTreeMap::new(), series: None };
     let mut inventory = one_object(table("day", false), vec![rows]);
     let units = |inventory: &Inventory, threads| {
-        let made = plan(inventory, &JobId("j".into()), 1, PlanLimits { memory_bytes: 1 << 30, threads }).unwrap();
+        let made = plan(inventory, &JobId("j".into()), 1, PlanLimits { memory_bytes: 1 << 30, threads, workers: threads }).unwrap();
         check(&made, inventory).unwrap();
         assert!(!timelake_engine::land::is_cheaper(&made), "a few rows are not landed for it");
         made.units().count()
@@ -305,7 +308,7 @@ fn unit_limits_are_partition_limits_unless_one_chunk_exceeds_memory() {
         series: None,
     };
     let mut inventory = one_object(table("day", true), (0..10).map(|day| rows(day, 100_000)).collect());
-    let limits = PlanLimits { memory_bytes: 64 << 20, threads: 1 };
+    let limits = PlanLimits { memory_bytes: 64 << 20, threads: 1, workers: 1 };
     let made = plan(&inventory, &JobId("j".into()), 1, limits).unwrap();
     assert_eq!(made.unit_rows_limit, 402_653);
     assert_eq!(made.units().count(), 3, "a million rows in units of at most 402,653");
@@ -339,7 +342,7 @@ fn buckets_of_a_run_say_nothing_about_the_buckets_of_a_layout() {
     let all = Some((TimestampUs(0), TimestampUs(MICROS_PER_DAY - 1)));
     let rows = |low, high| RowGroupInfo { rows: 400_000, time: all, per_chunk: BTreeMap::new(), series: known(low, high) };
     let mut inventory = one_object(table("day", true), vec![rows(0, 3), rows(4, 7)]);
-    let limits = PlanLimits { memory_bytes: 64 << 20, threads: 1 };
+    let limits = PlanLimits { memory_bytes: 64 << 20, threads: 1, workers: 1 };
     let read = |inventory: &Inventory| -> Vec<usize> {
         let made = plan(inventory, &JobId("j".into()), 1, limits).unwrap();
         check(&made, inventory).unwrap();

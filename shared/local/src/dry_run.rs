@@ -187,7 +187,7 @@ impl Copy {
         let engine = &self.lake.engine;
         let now = engine.jobs.job(&job.job).await?.ok_or_else(|| Error::internal("the job is gone from the copied ledger"))?;
         if now.state.is_final() {
-            return open::next_generation(engine, &now, &request).await;
+            return open::next_generation(engine, &now, &request, None).await;
         }
         Ok(JobRecord { request, ..now })
     }

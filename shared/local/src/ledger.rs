@@ -341,23 +341,15 @@ struct Ending {
 
 impl Ending {
     fn of(key: &RoundKey, unit: u32, attempt: &AttemptId, end: &UnitEnd) -> Result<Ending> {
+        end.check(key, unit, attempt)?;
         match end {
-            UnitEnd::Done(receipt) => {
-                let of = receipt.of();
-                if of != (unit, key.round, attempt) {
-                    return Err(Error::internal(format!(
-                        "unit {unit} of round {} is ended by attempt {attempt} with the receipt of unit {}, round {}, attempt {}",
-                        key.round, of.0, of.1, of.2
-                    )));
-                }
-                Ok(Ending {
-                    state: UnitState::Done,
-                    rows: receipt.size().0,
-                    bytes: receipt.size().1,
-                    receipt: Some(to_json(receipt)?),
-                    error: None,
-                })
-            }
+            UnitEnd::Done(receipt) => Ok(Ending {
+                state: UnitState::Done,
+                rows: receipt.size().0,
+                bytes: receipt.size().1,
+                receipt: Some(to_json(receipt)?),
+                error: None,
+            }),
             UnitEnd::Failed(error) => {
                 Ok(Ending { state: UnitState::Failed, rows: 0, bytes: 0, receipt: None, error: Some(to_json(error)?) })
             }

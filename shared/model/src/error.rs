@@ -58,6 +58,19 @@ reasons! {
     LedgerDamaged, LedgerTooNew, LedgerBusy, Interrupted, Cancelled, Internal,
 }
 
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Invalid => "invalid",
+            Kind::NotFound => "not_found",
+            Kind::Conflict => "conflict",
+            Kind::Unavailable => "unavailable",
+            Kind::Corrupt => "corrupt",
+            Kind::Internal => "internal",
+        })
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = serde_json::to_value(self).map_err(|_| fmt::Error)?;

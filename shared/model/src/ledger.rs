@@ -110,6 +110,9 @@ pub struct JobRecord {
     /// Hash of the request without fingerprints: finds the job of an older version of the same source.
     pub request_hash: String,
     pub request: BackfillRequest,
+    /// What opened this life of the job, where one question may be asked twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opened_by: Option<String>,
     pub as_of: TimestampUs,
     pub window: Window,
     pub state: State,
@@ -143,6 +146,12 @@ pub struct GroupRecord {
     /// Staged snapshots that publish or cancel must remove.
     #[serde(default)]
     pub staged: Vec<i64>,
+    /// What of the group was put on the branch before it was staged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
+    /// As `next_snapshot`, for such a part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_kept: Option<i64>,
     /// `main` snapshot up to which the overlap check is done.
     pub checked_snapshot: Option<i64>,
     pub cancel_requested: bool,
@@ -157,6 +166,14 @@ pub struct GroupRecord {
     pub version: u64,
 }
 
+/// A part of a group's receipts that a snapshot on its branch holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    pub round: u32,
+    pub units: u32,
+    pub at: TimestampUs,
+}
+
 impl GroupRecord {
     pub fn new(job: JobId, generation: u32, group: GroupName, base: i64) -> Self {
         GroupRecord {
@@ -169,6 +186,8 @@ impl GroupRecord {
             next_snapshot: None,
             staged_round: None,
             staged: vec![],
+            kept: None,
+            next_kept: None,
             checked_snapshot: Some(base),
             cancel_requested: false,
             rederived: 0,

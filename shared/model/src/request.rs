@@ -97,6 +97,9 @@ pub struct RunOptions {
     pub keep_runs: bool,
     /// Load although an unfinished job's window overlaps: what both load is settled when the second one publishes.
     pub allow_overlap: bool,
+    /// Where units are worked off by others: so many are announced and not ended, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_in_flight: Option<u32>,
 }
 
 pub const DEFAULT_MEMORY_BYTES: u64 = 1_000_000_000;
@@ -111,6 +114,7 @@ impl Default for RunOptions {
             work_dir: None,
             keep_runs: false,
             allow_overlap: false,
+            max_in_flight: None,
         }
     }
 }

@@ -18,7 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("timelake-writer", &["timelake-model", "timelake-engine", "timelake-functions"]),
     ("timelake-finalizer", &["timelake-model", "timelake-engine", "timelake-functions"]),
     ("timelake-refresher", &["timelake-model", "timelake-engine", "timelake-functions"]),
-    ("timelake-sweeper", &["timelake-model", "timelake-engine", "timelake-functions"]),
+    ("timelake-sweeper", &["timelake-model", "timelake-engine", "timelake-aws", "timelake-functions"]),
     // For tests only: nothing but tests may depend on it (see below).
     ("timelake-testkit", &["timelake-model", "timelake-source", "timelake-table", "timelake-engine"]),
     ("timelake-tests", &[]),

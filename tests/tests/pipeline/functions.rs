@@ -1,5 +1,6 @@
 //! The functions, on local ports: every event of `events/` is replayed, and whole jobs go from message to message.
 
+use crate::minutes::{Minutes, assert_loaded, assert_tidy};
 use crate::sensors::*;
 use aws_lambda_events::event::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
 use serde_json::{Value, json};
@@ -9,11 +10,11 @@ use std::time::Duration;
 use timelake_engine::Engine;
 use timelake_engine::ports::{Claim, JobStore, Signals, UnitQueue};
 use timelake_engine::progress::StopFlag;
-use timelake_functions::{Cloud, Mail};
+use timelake_functions::{Mail, Ports, Tally};
 use timelake_local::{LocalObjects, SqliteCatalog, SqliteLedger, SystemClock};
-use timelake_model::ledger::{JobRecord, Phase, State};
+use timelake_model::ledger::{GroupRecord, JobRecord, Phase, State};
 use timelake_model::messages::Signal;
-use timelake_model::{JobId, Result};
+use timelake_model::{JobId, Reason, Result};
 use timelake_tests::{Lab, workspace};
 
 /// The job that the events name.
@@ -65,7 +66,7 @@ struct World {
     lab: Lab,
     ledger: Arc<SqliteLedger>,
     said: Arc<Said>,
-    cloud: Cloud,
+    ports: Ports,
     stop: StopFlag,
 }
 
@@ -83,8 +84,9 @@ impl World {
             jobs_root: lake.join("jobs").display().to_string(),
         };
         let said = Arc::new(Said::default());
-        let cloud = Cloud { engine, signals: said.clone(), mail: said.clone(), writer_memory_bytes: 512 << 20, memory_bytes: 512 << 20 };
-        World { lab, ledger, said, cloud, stop: StopFlag::default() }
+        let (mail, tally) = (said.clone(), Tally::default());
+        let ports = Ports { engine, signals: said.clone(), mail, tally, writer_memory_bytes: 512 << 20, memory_bytes: 512 << 20 };
+        World { lab, ledger, said, ports, stop: StopFlag::default() }
     }
 
     fn event(&self, path: &str, job: &str) -> Value {
@@ -99,11 +101,11 @@ impl World {
         let told = |response: SqsBatchResponse| serde_json::to_value(response).unwrap();
         let direct = |answer: Result<Value>| answer.unwrap_or_else(|e| json!({"error": e.reason.to_string()}));
         match function {
-            "planner" => direct(timelake_planner::handle(&self.cloud, event, &self.stop).await),
-            "sweeper" => direct(timelake_sweeper::handle(&self.cloud, event, &self.stop).await),
-            "writer" => told(timelake_writer::handle(&self.cloud, sqs(&event), &self.stop).await),
-            "finalizer" => told(timelake_finalizer::handle(&self.cloud, sqs(&event), &self.stop).await),
-            "refresher" => told(timelake_refresher::handle(&self.cloud, sqs(&event), &self.stop).await),
+            "planner" => direct(timelake_planner::handle(&self.ports, event, &self.stop).await),
+            "sweeper" => direct(timelake_sweeper::handle(&self.ports, event, &self.stop).await),
+            "writer" => told(timelake_writer::handle(&self.ports, sqs(&event), &self.stop).await),
+            "finalizer" => told(timelake_finalizer::handle(&self.ports, sqs(&event), &self.stop).await),
+            "refresher" => told(timelake_refresher::handle(&self.ports, sqs(&event), &self.stop).await),
             other => panic!("there is no function {other}"),
         }
     }
@@ -216,7 +218,7 @@ async fn a_job_goes_from_message_to_message_and_its_feed_knows_what_changed() {
         assert_eq!((&status["state"], &status["report"]["rows_written"]), (&json!("REFRESHED"), &json!(288)), "{status}");
         // The same request again finds it done.
         let again = world.handle("planner", world.event("planner/backfill.json", JOB_OF_EVENTS)).await;
-        assert_eq!(again["already_published"], true, "{again}");
+        assert_eq!((&again["state"], &again["gen"], &again["job"]), (&json!("REFRESHED"), &json!(1), &json!(job)), "{again}");
     }
 }
 
@@ -319,6 +321,122 @@ async fn bad_rows_reject_the_job_and_nothing_of_it_is_visible() {
         let status = world.handle("planner", world.event("planner/status.json", job.as_str())).await;
         assert!(status["report"]["error"]["file"].is_string(), "{status}");
     }
+}
+
+/// The reason is the source's, not that of a queue which gave up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_changed_holds_the_job_and_says_so() {
+    let rows = readings(1..=2, &["d1"]);
+    let world = World::new(sensor_lab(&rows, false));
+    let job = world.submit().await;
+    write_readings(&world.lab, "export/a.parquet", &rows[..rows.len() - 1]);
+    world.run().await;
+    let held = world.job(&job).await;
+    assert_eq!((held.state, held.error.map(|e| e.reason)), (State::Hold, Some(Reason::SourceChanged)));
+    world.lab.assert_rows(&[]);
+}
+
+/// Four days that make three units or more.
+const DAYS: Minutes = Minutes { first_day: 1, days: 4, devices: 300 };
+
+fn days_lab() -> Lab {
+    let lab = Lab::new();
+    lab.create_sensor_table("--partition day(ts)");
+    DAYS.write(&lab, "export");
+    lab
+}
+
+impl World {
+    async fn group(&self, job: &JobId) -> GroupRecord {
+        self.ledger.groups(job, 1).await.unwrap().remove(0)
+    }
+    async fn sweep(&self) {
+        let swept = self.handle("sweeper", self.event("sweeper/schedule.json", JOB_OF_EVENTS)).await;
+        assert!(swept["jobs"].is_number(), "{swept}");
+    }
+    fn snapshots(&self) -> Vec<i64> {
+        self.lab.inspect()["snapshots"].as_array().unwrap().iter().map(|s| s["id"].as_i64().unwrap()).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_units_are_announced_than_the_request_allows() {
+    let world = World::new(days_lab());
+    let mut request = world.event("planner/backfill.json", JOB_OF_EVENTS);
+    request["request"]["run"]["max_in_flight"] = json!(1);
+    let job = JobId(world.handle("planner", request).await["job"].as_str().unwrap().to_string());
+    let mut written = 0;
+    while world.ledger.depth(&job).await.unwrap() > 0 && world.group(&job).await.state == State::Writing {
+        assert_eq!(world.ledger.depth(&job).await.unwrap(), 1);
+        world.one_unit().await.unwrap();
+        written += 1;
+        // One unit is over: the ledger's stream says so, or the next sweep finds it.
+        match written % 2 {
+            0 => world.sweep().await,
+            _ => assert_eq!(world.handle("sweeper", world.event("sweeper/counter.json", job.as_str())).await, Value::Null),
+        }
+    }
+    assert!(written >= 3, "{written} units");
+    world.run().await;
+    assert_eq!(world.job(&job).await.state, State::Refreshed);
+    assert_loaded(&world.lab, &[DAYS], &[], 1);
+}
+
+/// Cleaners remove what no snapshot names: units of a job on HOLD are named by its branch, and by nothing once it is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_of_a_job_on_hold_is_kept_on_its_branch() {
+    for (is_known, is_mended) in [(true, true), (false, true), (true, false), (false, false)] {
+        let world = World::new(days_lab());
+        let job = world.submit().await;
+        let (changed, other) = (world.lab.path("export/day-04.parquet"), world.lab.path("day-04.saved"));
+        std::fs::rename(&changed, &other).unwrap();
+        std::fs::copy(world.lab.path("export/day-03.parquet"), &changed).unwrap();
+        world.run().await;
+        let before = world.group(&job).await;
+        assert_eq!((before.state, before.error.map(|e| e.reason), before.kept), (State::Hold, Some(Reason::SourceChanged), None));
+        let snapshots = world.snapshots();
+        world.sweep().await;
+        let kept = world.group(&job).await;
+        assert!(kept.kept.is_some_and(|kept| kept.units >= 1 && kept.round == 0), "{kept:?}");
+        let staged = kept.branch_snapshot.filter(|id| kept.staged == [*id] && !snapshots.contains(id)).unwrap();
+        assert_eq!(world.snapshots().len(), snapshots.len() + 1);
+        world.sweep().await;
+        assert_eq!((world.snapshots().len(), world.group(&job).await.state), (snapshots.len() + 1, State::Hold));
+        if !is_known {
+            // Whoever committed it died before the ledger knew.
+            let unknown =
+                GroupRecord { branch_snapshot: before.branch_snapshot, next_kept: Some(staged), staged: vec![], kept: None, ..kept };
+            world.ledger.update_group(&unknown).await.unwrap().unwrap();
+        }
+        if is_mended {
+            std::fs::rename(&other, &changed).unwrap();
+            world.lab.timelake(&["backfill", "resume", job.as_str()]).success();
+            assert_loaded(&world.lab, &[DAYS], &[], 1);
+        } else {
+            world.lab.timelake(&["backfill", "cancel", job.as_str()]).success();
+            assert_tidy(&world.lab, 0);
+        }
+        assert!(!world.snapshots().contains(&staged), "known: {is_known}, mended: {is_mended}");
+    }
+}
+
+/// A state machine that asks once more does not load once more.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_execution_loads_a_published_job_again_once() {
+    let rows = readings(1..=2, &["d1"]);
+    let world = World::new(sensor_lab(&rows, false));
+    let job = world.submit().await;
+    world.run().await;
+    let mut request = world.event("planner/backfill.json", JOB_OF_EVENTS);
+    request["options"] = json!({ "again": true });
+    for (execution, generation) in [("one", 2), ("one", 2), ("two", 3), ("two", 3)] {
+        request["execution"] = json!(execution);
+        let answer = world.handle("planner", request.clone()).await;
+        assert_eq!((&answer["job"], &answer["gen"]), (&json!(job), &json!(generation)), "{answer}");
+        world.run().await;
+        assert_eq!(world.job(&job).await.state, State::Refreshed);
+    }
+    world.lab.assert_rows(&rows);
 }
 
 /// What functions write is what the command writes, byte by byte.

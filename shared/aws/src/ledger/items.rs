@@ -75,6 +75,18 @@ pub(crate) fn counter_key(round: &RoundKey, shard: u32) -> Key {
     let of_group = of_group(round.generation, round.phase, &round.group);
     key(shard_partition(&round.job, shard), format!("CTR#{of_group}{}", round.round))
 }
+/// The round of a counter, by the key of its item; `None`: the item is no counter. For whoever sees the table's stream.
+pub fn round_of_counter(pk: &str, sk: &str) -> Option<RoundKey> {
+    let (job, _shard) = pk.strip_prefix(JOB_PREFIX)?.rsplit_once('#')?;
+    let [generation, phase, group, round] = sk.strip_prefix("CTR#")?.split('#').collect::<Vec<_>>().try_into().ok()?;
+    Some(RoundKey {
+        job: JobId(job.into()),
+        generation: generation.parse().ok()?,
+        phase: [Phase::Land, Phase::Write, Phase::Refresh].into_iter().find(|p| p.to_string() == phase)?,
+        group: GroupName(group.into()),
+        round: round.parse().ok()?,
+    })
+}
 pub(crate) fn unit_key(round: &RoundKey, unit: u32, shard: u32) -> Key {
     let prefix = units_prefix(round.generation, round.phase, &round.group);
     key(shard_partition(&round.job, shard), format!("{prefix}{unit}#{}", round.round))
@@ -162,6 +174,20 @@ pub(crate) fn units_from(text: &str) -> Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_key_of_a_counter_tells_its_round() {
+        for phase in [Phase::Land, Phase::Write, Phase::Refresh] {
+            let (job, group) = (JobId("iot-sensor-0123456789ab".into()), GroupName("2024-05".into()));
+            let round = RoundKey { job, generation: 3, phase, group, round: 12 };
+            let Key { pk, sk } = counter_key(&round, 15);
+            assert_eq!(round_of_counter(&pk, &sk), Some(round.clone()));
+            let Key { pk, sk } = unit_key(&round, 7, 15);
+            assert_eq!(round_of_counter(&pk, &sk), None);
+            let Key { pk, sk } = plan_key(&round);
+            assert_eq!(round_of_counter(&pk, &sk), None);
+        }
+    }
 
     #[test]
     fn units_keep_their_order() {

@@ -15,6 +15,8 @@ mod rounds;
 mod table;
 mod units;
 
+pub use items::round_of_counter;
+
 use crate::ledger::documents::Documents;
 use crate::ledger::items::{ALL_JOBS, JOB_PREFIX, damaged, group_key, groups_prefix, job_key, listed_job, listed_key, record, to_json};
 use crate::ledger::rounds::Opened;

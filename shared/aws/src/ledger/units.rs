@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use timelake_engine::ports::{EndOutcome, UnitEnd};
 use timelake_model::ledger::{Phase, RoundKey, UnitRecord, UnitState};
-use timelake_model::{AttemptId, Error, GroupName, JobId, Result};
+use timelake_model::{AttemptId, GroupName, JobId, Result};
 
 /// Objects of receipts that are read side by side.
 const READS: usize = 64;
@@ -48,15 +48,9 @@ pub(crate) async fn begin(ledger: &DynamoLedger, key: &RoundKey, unit: u32, atte
 
 /// One transaction over the unit and its counter. Whatever refuses it, the unit's item tells who ended it.
 pub(crate) async fn end(ledger: &DynamoLedger, key: &RoundKey, unit: u32, attempt: &AttemptId, end: &UnitEnd) -> Result<EndOutcome> {
+    end.check(key, unit, attempt)?;
     let (state, rows, bytes, (name, content)) = match end {
         UnitEnd::Done(receipt) => {
-            let of = receipt.of();
-            if of != (unit, key.round, attempt) {
-                return Err(Error::internal(format!(
-                    "unit {unit} of round {} is ended by attempt {attempt} with the receipt of unit {}, round {}, attempt {}",
-                    key.round, of.0, of.1, of.2
-                )));
-            }
             let (rows, bytes) = receipt.size();
             (UnitState::Done, rows, bytes, ("receipt", to_json(receipt)?))
         }

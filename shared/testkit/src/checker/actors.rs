@@ -144,7 +144,7 @@ impl Cast {
         if !matches!(job.state, State::Rejected | State::Cancelled) {
             return Ok(job.state); // it runs, or it is published: nothing to start anew
         }
-        let next = open::next_generation(&self.engine, &job, &job.request).await?;
+        let next = open::next_generation(&self.engine, &job, &job.request, None).await?;
         self.live(next, false).await
     }
 

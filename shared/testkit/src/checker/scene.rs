@@ -80,6 +80,7 @@ impl Scene {
             table_uuid: table.metadata().uuid().to_string(),
             request_hash: "request".into(),
             request: BackfillRequest { table: TABLE.into(), rows: Default::default(), run: Default::default() },
+            opened_by: None,
             as_of: START,
             window: Window::ALL,
             state: State::Planning,

@@ -120,6 +120,7 @@ pub fn job_record(name: &str, table_uuid: &str, age_s: i64) -> JobRecord {
         table_uuid: table_uuid.into(),
         request_hash: format!("hash of {name}"),
         request: BackfillRequest { table: "iot.sensor".into(), rows: Default::default(), run: Default::default() },
+        opened_by: None,
         as_of: created,
         window: Window { start: Some(TimestampUs(-1)), end: None },
         state: State::Writing,

@@ -29,7 +29,7 @@ use timelake_source::{BoundObjects, SourceSpec};
 const OPEN_TRIES: u32 = 5;
 /// gc leaves alone what was touched since: longer than any stall of an attempt.
 const GRACE: &str = "PT10M";
-const LIMITS: PlanLimits = PlanLimits { memory_bytes: 0, threads: 1 };
+const LIMITS: PlanLimits = PlanLimits { memory_bytes: 0, threads: 1, workers: 1 };
 
 /// What a process does.
 #[derive(Debug, Clone)]
@@ -112,7 +112,7 @@ impl Process {
     }
 
     async fn command(&self, request: &BackfillRequest, again: bool) -> Result<State> {
-        let mut earlier = Earlier { again, new: false };
+        let mut earlier = Earlier { again, ..Earlier::default() };
         for _ in 0..OPEN_TRIES {
             let opened = open::open(&self.engine, request, &earlier, Path::new("/")).await?;
             if opened.already_published {
