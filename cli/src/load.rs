@@ -5,11 +5,11 @@
 use crate::args::LoadArgs;
 use crate::request_file::Saved;
 use crate::resolve::{memory_bytes, option_error, table_name, threads};
-use timelake_local::BackfillOptions;
+use timelake_engine::open::Earlier;
 use timelake_model::request::{Mode, OnBadRow, OnSourceConflict, RowOptions, RunOptions, TextOptions};
 use timelake_model::{BackfillRequest, Error, Result, TimestampUs};
 
-pub fn backfill_request(load: &LoadArgs, saved: Option<Saved>, available_threads: usize) -> Result<(BackfillRequest, BackfillOptions)> {
+pub fn backfill_request(load: &LoadArgs, saved: Option<Saved>, available_threads: usize) -> Result<(BackfillRequest, Earlier)> {
     let Saved { table, rows, run, threads: saved_threads } = saved.unwrap_or_default();
     let Some(table) = load.table.as_deref().or(table.as_deref()) else {
         return Err(option_error("TABLE", None, "no table is named".into())
@@ -27,7 +27,7 @@ pub fn backfill_request(load: &LoadArgs, saved: Option<Saved>, available_threads
         keep_runs: load.keep_runs || run.keep_runs,
         allow_overlap: load.allow_overlap || run.allow_overlap,
     };
-    Ok((BackfillRequest { table, rows, run }, BackfillOptions { again: load.again, new: load.new }))
+    Ok((BackfillRequest { table, rows, run }, Earlier { again: load.again, new: load.new }))
 }
 
 /// An option that excludes a saved one puts it out of force, and one that a saved one needs takes that along.
@@ -189,14 +189,14 @@ mod tests {
     use timelake_model::Reason;
     use timelake_model::request::{Ambiguous, TimeUnit};
 
-    fn beside(words: &str, saved: Option<Saved>) -> Result<(BackfillRequest, BackfillOptions)> {
+    fn beside(words: &str, saved: Option<Saved>) -> Result<(BackfillRequest, Earlier)> {
         let words = ["timelake", "backfill"].into_iter().chain(words.split_whitespace());
         match Cli::try_parse_from(words).unwrap().command {
             Command::Backfill(args) if args.verb.is_none() => backfill_request(&args.load, saved, 3),
             other => panic!("not a load: {other:?}"),
         }
     }
-    fn load(words: &str) -> Result<(BackfillRequest, BackfillOptions)> {
+    fn load(words: &str) -> Result<(BackfillRequest, Earlier)> {
         beside(words, None)
     }
     fn refused(words: &str) -> (Reason, Option<String>, String) {

@@ -110,11 +110,11 @@ impl Stands {
         self.told(cloud).await
     }
 
-    /// The job's state follows from its groups'; once it is over, its run manifest is kept.
+    /// The job's state follows from its groups'; once it is over, or validated and to stay staged, its run manifest is kept.
     async fn told(&self, cloud: &Cloud) -> Result<()> {
         let (engine, id) = (&cloud.engine, &self.job.job);
         tries::settle_job(engine, id, self.job.generation).await?;
-        match engine.jobs.job(id).await?.filter(|job| job.state.is_final()) {
+        match engine.jobs.job(id).await?.filter(|job| job.state.is_final() || job.state == State::Staged) {
             Some(job) => report::keep(engine, &job).await,
             None => Ok(()),
         }

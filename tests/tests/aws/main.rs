@@ -2,6 +2,8 @@
 
 mod catalog;
 mod cloud;
+mod command;
+mod installed;
 mod ledger;
 mod ledger_faults;
 mod queue;
