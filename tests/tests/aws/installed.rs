@@ -1,18 +1,20 @@
 //! A lake on the emulator as terraform would install it, but for Lambda: the functions' handlers are called in this process,
 //! with what their queues and the state machine would hand them.
 
-use crate::{Cloud as Emulated, hurried, ledger};
+use crate::{Cloud as Emulated, REGION, hurried, ledger};
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use timelake_aws::{Cloud as Opened, CloudSettings};
 use timelake_engine::progress::StopFlag;
 use timelake_functions::{Cloud, Mail};
 use timelake_model::Result;
 use timelake_tests::{Emulator, Lab, Outcome};
+use tokio::runtime::Handle;
 
-const REGION: &str = "us-east-1";
 const POLL: Duration = Duration::from_millis(50);
 /// Ends at once: planning is done by the handler that is called here.
 pub const PASS: &str = r#"{"StartAt": "Done", "States": {"Done": {"Type": "Wait", "Seconds": 2, "End": true}}}"#;
@@ -39,6 +41,8 @@ pub struct Installed {
     queues: Vec<(&'static str, String)>,
     /// Functions that are not called: their messages wait.
     asleep: Arc<Mutex<BTreeSet<&'static str>>>,
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Installed {
@@ -90,49 +94,60 @@ impl Installed {
             writer_memory_bytes: 512 << 20,
             memory_bytes: 512 << 20,
         };
-        let installed = Installed { lab, emulated, functions: Arc::new(functions), sqs, sfn, machine, queues, asleep: Arc::default() };
+        let mut installed = Installed {
+            lab,
+            emulated,
+            functions: Arc::new(functions),
+            sqs,
+            sfn,
+            machine,
+            queues,
+            asleep: Arc::default(),
+            over: Arc::default(),
+            threads: vec![],
+        };
         installed.run();
         installed
     }
 
     /// Functions are called as their messages come, until the test ends.
-    fn run(&self) {
-        for (queue, url) in &self.queues {
-            let (queue, url, sqs) = (*queue, url.clone(), self.sqs.clone());
-            let (functions, asleep) = (self.functions.clone(), self.asleep.clone());
-            tokio::spawn(async move {
-                loop {
-                    tokio::time::sleep(POLL).await;
-                    if asleep.lock().unwrap().contains(queue) {
-                        continue;
-                    }
-                    let Some((handle, event)) = receive(&sqs, &url).await else { continue };
-                    if call(&functions, queue, event).await["batchItemFailures"] == json!([]) {
-                        sqs.delete_message().queue_url(&url).receipt_handle(handle).send().await.unwrap();
-                    }
+    fn run(&mut self) {
+        for (queue, url) in self.queues.clone() {
+            let (sqs, functions) = (self.sqs.clone(), self.functions.clone());
+            self.repeat(queue, async move || {
+                let Some((handle, event)) = receive(&sqs, &url).await else { return };
+                if call(&functions, queue, event).await["batchItemFailures"] == json!([]) {
+                    sqs.delete_message().queue_url(&url).receipt_handle(handle).send().await.unwrap();
                 }
             });
         }
-        let (sfn, machine, functions, asleep) = (self.sfn.clone(), self.machine.clone(), self.functions.clone(), self.asleep.clone());
-        tokio::spawn(async move {
-            let mut planned = HashSet::new();
-            loop {
-                tokio::time::sleep(POLL).await;
-                if asleep.lock().unwrap().contains("planner") {
-                    continue;
-                }
-                let Ok(listed) = sfn.list_executions().state_machine_arn(&machine).send().await else { continue };
-                for execution in listed.executions() {
-                    if planned.insert(execution.execution_arn.clone()) {
-                        let told = sfn.describe_execution().execution_arn(&execution.execution_arn).send().await.unwrap();
-                        let mut event: Value = serde_json::from_str(told.input().unwrap()).unwrap();
-                        event["action"] = json!("plan");
-                        // What it cannot plan it writes into the ledger.
-                        let _ = timelake_planner::handle(&functions, event, &StopFlag::default()).await;
-                    }
+        let (sfn, machine, functions) = (self.sfn.clone(), self.machine.clone(), self.functions.clone());
+        let mut planned = HashSet::new();
+        self.repeat("planner", async move || {
+            let Ok(listed) = sfn.list_executions().state_machine_arn(&machine).send().await else { return };
+            for execution in listed.executions() {
+                if planned.insert(execution.execution_arn.clone()) {
+                    let told = sfn.describe_execution().execution_arn(&execution.execution_arn).send().await.unwrap();
+                    let mut event: Value = serde_json::from_str(told.input().unwrap()).unwrap();
+                    event["action"] = json!("plan");
+                    // What it cannot plan it writes into the ledger.
+                    let _ = timelake_planner::handle(&functions, event, &StopFlag::default()).await;
                 }
             }
         });
+    }
+
+    /// On a thread of its own, as a function is a process of its own.
+    fn repeat(&mut self, name: &'static str, mut turn: impl AsyncFnMut() + Send + 'static) {
+        let (asleep, over, runtime) = (self.asleep.clone(), self.over.clone(), Handle::current());
+        self.threads.push(std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                std::thread::sleep(POLL);
+                if !asleep.lock().unwrap().contains(name) {
+                    runtime.block_on(turn());
+                }
+            }
+        }));
     }
 
     pub fn sleeps(&self, functions: &[&'static str]) {
@@ -190,6 +205,16 @@ impl Installed {
     pub fn rows(&self) -> Value {
         let tables = self.json("table list")["tables"].clone();
         tables.as_array().unwrap().iter().find(|t| t["name"] == "iot.sensor").unwrap()["rows"].clone()
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        // While they end they need the emulator and the runtime.
+        for thread in self.threads.drain(..) {
+            let _ = tokio::task::block_in_place(|| thread.join());
+        }
     }
 }
 
