@@ -80,7 +80,7 @@ impl Sources {
         if !self.remote_only {
             return Ok(None);
         }
-        Err(Error::invalid(Reason::SourceUnavailable, format!("{path} is a local path, and a lake on AWS reads only what is on S3"))
+        Err(Error::invalid(Reason::InvalidOption, format!("{path} is a local path, and a lake on AWS reads only what is on S3"))
             .hint("upload the files (aws s3 cp --recursive FOLDER s3://BUCKET/PREFIX) and name that: --from s3://BUCKET/PREFIX")
             .at(|place| {
                 place.option = Some("--from".into());
