@@ -125,7 +125,7 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct OutputArgs {
-    /// The lake: a folder
+    /// The lake: a folder, or aws:NAME as in timelake.toml
     #[arg(long, global = true, value_name = "DIR", env = LAKE_VARIABLE, hide_env_values = true, default_value = DEFAULT_LAKE, help_heading = "Lake and output")]
     pub lake: PathBuf,
     /// Print exactly one JSON object on stdout, for errors too
@@ -377,6 +377,9 @@ pub struct LoadArgs {
     /// Give up the unfinished job of an older version of this source, and start anew
     #[arg(long, help_heading = "Run")]
     pub new: bool,
+    /// On AWS: say which job it is and leave; it goes on by itself
+    #[arg(long, conflicts_with = "save_request", help_heading = "Run")]
+    pub detach: bool,
     /// Threads that write [default: all cores]
     #[arg(long, value_name = "N", help_heading = "Run")]
     pub threads: Option<usize>,

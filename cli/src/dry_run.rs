@@ -2,15 +2,17 @@
 
 use crate::args::LoadArgs;
 use crate::dry_run_text;
+use crate::lake::remote;
 use crate::output::Layout;
 use crate::progress::Console;
 use crate::resolve::option_error;
-use crate::run::{Answer, Settings, remote};
+use crate::run::{Answer, Settings};
 use crate::{command_text, error_text, report};
 use serde::Serialize;
 use std::path::Path;
+use timelake_engine::open::Earlier;
 use timelake_engine::progress::{Progress, StopFlag};
-use timelake_local::{BackfillOptions, DryRunOptions, Rehearsed, dry_run};
+use timelake_local::{DryRunOptions, Rehearsed, dry_run};
 use timelake_model::cost::{Prices, usd};
 use timelake_model::dry_run::DryRun;
 use timelake_model::{BackfillRequest, Error, Reason, Result};
@@ -22,7 +24,7 @@ const LONGEST_PRICES_BYTES: u64 = 1 << 16;
 pub struct Rehearsal<'a> {
     pub folder: &'a Path,
     pub request: &'a BackfillRequest,
-    pub earlier: &'a BackfillOptions,
+    pub earlier: &'a Earlier,
     pub load: &'a LoadArgs,
     pub settings: &'a Settings,
 }

@@ -4,10 +4,40 @@ use crate::output::{Fields, Grid, Layout, Paint, counted, left, minute, number, 
 use crate::report::{Again, next, next_lines, section, state_paint};
 use crate::{command_text, error_text};
 use console::measure_text_width;
+use serde::Serialize;
 use std::collections::BTreeSet;
-use timelake_local::{JobStatus, JobSummary};
-use timelake_model::ledger::UnitState;
+use timelake_aws::Submitted;
+use timelake_engine::jobs::{JobStatus, JobSummary};
+use timelake_model::JobId;
+use timelake_model::ledger::{State, UnitState};
 use timelake_model::verdict::Verdict;
+
+/// Answer of `backfill --detach`.
+#[derive(Debug, Serialize)]
+pub struct Detached<'a> {
+    job: &'a JobId,
+    #[serde(rename = "gen")]
+    generation: u32,
+    state: State,
+    /// Of the state machine, if it plans the job.
+    execution: Option<&'a str>,
+}
+
+impl Detached<'_> {
+    pub fn of(submitted: &Submitted) -> Detached<'_> {
+        let Submitted { job, execution, .. } = submitted;
+        Detached { job: &job.job, generation: job.generation, state: job.state, execution: execution.as_deref() }
+    }
+
+    pub fn text(&self, layout: Layout, again: &Again) -> String {
+        let life = if self.generation > 1 { format!(", generation {}", self.generation) } else { String::new() };
+        let mut out =
+            format!("{}{life}  {}  goes on by itself\n", self.job, layout.paint(&self.state.to_string(), state_paint(self.state)));
+        let follow = format!("{}   (follows it to its end)", again.job("resume", self.job));
+        out.push_str(&next_lines(&[again.job("status", self.job), follow], layout));
+        out
+    }
+}
 
 /// More units than this are counted, not printed; failed ones come first.
 const MOST_UNITS: usize = 100;

@@ -4,7 +4,8 @@ use crate::output::{Grid, Layout, counted, duration, left, minute, number, right
 use std::collections::BTreeMap;
 use timelake_engine::gc::Litter;
 use timelake_engine::locks::LockedWindow;
-use timelake_local::{Collected, Worked};
+use timelake_engine::upkeep::Collected;
+use timelake_local::Worked;
 
 /// More things than this are counted by kind and job, not listed.
 const MOST_ITEMS: usize = 40;

@@ -5,11 +5,11 @@
 use crate::args::LoadArgs;
 use crate::request_file::Saved;
 use crate::resolve::{memory_bytes, option_error, table_name, threads};
-use timelake_local::BackfillOptions;
+use timelake_engine::open::Earlier;
 use timelake_model::request::{Mode, OnBadRow, OnSourceConflict, RowOptions, RunOptions, TextOptions};
 use timelake_model::{BackfillRequest, Error, Result, TimestampUs};
 
-pub fn backfill_request(load: &LoadArgs, saved: Option<Saved>, available_threads: usize) -> Result<(BackfillRequest, BackfillOptions)> {
+pub fn backfill_request(load: &LoadArgs, saved: Option<Saved>, available_threads: usize) -> Result<(BackfillRequest, Earlier)> {
     let Saved { table, rows, run, threads: saved_threads } = saved.unwrap_or_default();
     let Some(table) = load.table.as_deref().or(table.as_deref()) else {
         return Err(option_error("TABLE", None, "no table is named".into())
@@ -28,7 +28,7 @@ pub fn backfill_request(load: &LoadArgs, saved: Option<Saved>, available_threads
         allow_overlap: load.allow_overlap || run.allow_overlap,
         max_in_flight: load.max_in_flight.or(run.max_in_flight),
     };
-    Ok((BackfillRequest { table, rows, run }, BackfillOptions { again: load.again, new: load.new, ..BackfillOptions::default() }))
+    Ok((BackfillRequest { table, rows, run }, Earlier { again: load.again, new: load.new, ..Earlier::default() }))
 }
 
 /// An option that excludes a saved one puts it out of force, and one that a saved one needs takes that along.
@@ -190,14 +190,14 @@ mod tests {
     use timelake_model::Reason;
     use timelake_model::request::{Ambiguous, TimeUnit};
 
-    fn beside(words: &str, saved: Option<Saved>) -> Result<(BackfillRequest, BackfillOptions)> {
+    fn beside(words: &str, saved: Option<Saved>) -> Result<(BackfillRequest, Earlier)> {
         let words = ["timelake", "backfill"].into_iter().chain(words.split_whitespace());
         match Cli::try_parse_from(words).unwrap().command {
             Command::Backfill(args) if args.verb.is_none() => backfill_request(&args.load, saved, 3),
             other => panic!("not a load: {other:?}"),
         }
     }
-    fn load(words: &str) -> Result<(BackfillRequest, BackfillOptions)> {
+    fn load(words: &str) -> Result<(BackfillRequest, Earlier)> {
         beside(words, None)
     }
     fn refused(words: &str) -> (Reason, Option<String>, String) {
@@ -225,7 +225,7 @@ mod tests {
              --clip-retention --stage-only --verify full --again --new --threads 7 --memory 512MiB --ts-format %s \
              --delimiter ; --decimal , --thousands . --encoding latin1 --null -,n\\,a --null ? --null-number v=-1 --bad-text-to s \
              --header-line 3 --skip-after-header 1 --max-bad-rows 5 --work-dir w --keep-runs \
-             --mode append --allow-duplicates --only-missing --allow-overlap",
+             --mode append --allow-duplicates --only-missing --allow-overlap --max-in-flight 7",
         )
         .unwrap();
         let rows = &request.rows;
@@ -253,6 +253,7 @@ mod tests {
             work_dir: Some("w".into()),
             keep_runs: true,
             allow_overlap: true,
+            max_in_flight: Some(7),
         };
         assert_eq!(request.run, run);
         assert!(options.again && options.new);

@@ -3,6 +3,7 @@
 mod args;
 mod choices;
 mod command_text;
+mod config;
 mod dry_run;
 mod dry_run_text;
 mod error_text;
@@ -10,6 +11,7 @@ mod error_text;
 mod failpoints;
 mod html;
 mod job_text;
+mod lake;
 mod lake_text;
 mod load;
 mod manual;

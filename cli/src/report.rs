@@ -6,7 +6,7 @@ use crate::output::{
     wrapped,
 };
 use crate::{command_text, error_text};
-use timelake_local::needs_new_plan;
+use timelake_engine::jobs::needs_new_plan;
 use timelake_model::ledger::{JobRecord, State};
 use timelake_model::manifest::{RepeatedHour, RunManifest};
 use timelake_model::{Counts, Error, JobId, TimestampUs};

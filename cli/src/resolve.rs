@@ -4,10 +4,10 @@
 
 use crate::args::{ContractArgs, CreateArgs, JOB_VERBS, WorkerArgs};
 use std::ffi::OsString;
-use std::path::Path;
 use std::time::Duration;
 use timelake_engine::tables::{ContractChange, CreateTable};
-use timelake_local::{GcOptions, WorkerOptions};
+use timelake_engine::upkeep::GcOptions;
+use timelake_local::WorkerOptions;
 use timelake_model::similar::nearest;
 use timelake_model::time::IsoDuration;
 use timelake_model::{Error, Reason, Result};
@@ -68,19 +68,6 @@ pub fn with_help(words: Vec<OsString>) -> Vec<OsString> {
     out.remove(at);
     out.push("--help".into());
     out
-}
-
-/// A lake is a folder here; other kinds are named by a prefix.
-pub fn lake_folder(lake: &Path) -> Result<&Path> {
-    match lake.to_str() {
-        Some(text) if text.starts_with("aws:") => Err(Error::invalid(
-            Reason::NotYetSupported,
-            format!("the lake {text} is on AWS, and only lakes in a folder can be opened so far"),
-        )
-        .hint("give a folder: --lake DIR")
-        .at(|p| p.option = Some("--lake".into()))),
-        _ => Ok(lake),
-    }
 }
 
 pub fn threads(given: Option<usize>, available: usize) -> Result<usize> {
@@ -250,12 +237,6 @@ mod tests {
         for bad in ["", "1", "GB", "-1GB", "1.2.3GB", "1XB", "1kB", "99999999TB", "1e3GB"] {
             assert!(memory_bytes(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn lakes_elsewhere_are_refused() {
-        assert_eq!(lake_folder(Path::new("aws:plant")).unwrap_err().reason, Reason::NotYetSupported);
-        assert!(lake_folder(Path::new("./lake")).is_ok());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::args::{BackfillArgs, Cli, Command, DEFAULT_LAKE, JobVerb, LAKE_VARIABLE, LoadArgs, OutputArgs, TableVerb};
 use crate::dry_run::Rehearsal;
+use crate::lake::{Lake, Place, remote};
 use crate::load::backfill_request;
 use crate::output::{Layout, quoted};
 use crate::progress::{Console, LogWriter, Style};
@@ -17,10 +18,9 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use timelake_aws::{S3Objects, WarehouseStorageFactory};
 use timelake_engine::progress::StopFlag;
-use timelake_engine::tables::{TableInfo, check_create};
-use timelake_local::{Lake, RemoteObjects};
+use timelake_engine::tables::{self, TableInfo, check_create};
+use timelake_engine::{jobs, locks, store};
 use timelake_model::ledger::State;
 use timelake_model::manifest::RunManifest;
 use timelake_model::verdict::Verdict;
@@ -188,36 +188,59 @@ fn execute(cli: Cli, settings: &Settings) -> Result<Answer> {
     let console = Arc::new(Console::new(settings.progress, settings.verbose > 0));
     log_to(&console, settings);
     let stop = StopFlag::default();
-    signals::listen(stop.clone(), console.clone())?;
+    let place = Place::of(&cli.output.lake)?;
+    let stopping = match &place {
+        Place::Folder(_) => "stopping after the current batch (again: end at once)",
+        Place::Aws(_) => "stopping; a job that is under way goes on (again: end at once)",
+    };
+    signals::listen(stop.clone(), console.clone(), stopping)?;
     let available_threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Error::internal(format!("cannot start the runtime: {error}")))?;
-    let folder = resolve::lake_folder(&cli.output.lake)?;
     let answer = runtime.block_on(async {
         match &cli.command {
             Command::Worker(worker) => {
                 let options = resolve::worker(worker, available_threads)?;
-                let worked = lake(folder, false, None)?.work(&options, console.as_ref(), &stop).await?;
+                let folder = place.folder(
+                    "worker",
+                    "there the functions do the work: backfill starts them, and `timelake backfill resume JOB` follows them",
+                )?;
+                let lake = timelake_local::Lake::open(folder, false, remote(), None)?;
+                let worked = lake.work(&options, console.as_ref(), &stop).await?;
                 Ok(settings.data(&worked, |_| lake_text::worked(&worked)))
             }
             // Answered above.
             Command::Completions { .. } | Command::Man { .. } => Ok(Answer::default()),
-            Command::Table { verb } => table(verb, settings, &|create, warehouse| lake(folder, create, warehouse)).await,
+            Command::Table { verb } => table(verb, settings, &place).await,
             Command::Backfill(args) => match &args.verb {
                 Some(verb) => {
                     let verb = checked_verb(verb, args)?;
-                    job(verb, settings, &lake(folder, false, None)?, &console, &stop).await
+                    job(verb, settings, &place.open(false, None).await?, &console, &stop).await
                 }
                 None => {
-                    let (request, options) = backfill_request(&args.load, read_request(&args.load)?, available_threads)?;
-                    let rehearsal = Rehearsal { folder, request: &request, earlier: &options, load: &args.load, settings };
-                    if let Some(answer) = rehearsal.before_the_run(&console, &stop).await? {
-                        return Ok(answer);
+                    place.check(&args.load)?;
+                    let (mut request, options) = backfill_request(&args.load, read_request(&args.load)?, available_threads)?;
+                    place.fit(&mut request);
+                    if let Place::Folder(folder) = &place {
+                        let rehearsal = Rehearsal { folder, request: &request, earlier: &options, load: &args.load, settings };
+                        if let Some(answer) = rehearsal.before_the_run(&console, &stop).await? {
+                            return Ok(answer);
+                        }
                     }
-                    let lake = lake(folder, false, None)?;
-                    let manifest = lake.backfill(&request, &options, console.as_ref(), &stop).await?;
+                    let lake = place.open(false, None).await?;
+                    let manifest = match &lake {
+                        Lake::Folder(lake) => lake.backfill(&request, &options, console.as_ref(), &stop).await?,
+                        Lake::Aws(lake) => {
+                            let submitted = lake.submit(&request, &options, console.as_ref()).await?;
+                            if args.load.detach && !submitted.already_published {
+                                let told = job_text::Detached::of(&submitted);
+                                return Ok(settings.data(&told, |layout| told.text(layout, &settings.again)));
+                            }
+                            lake.follow(&submitted, console.as_ref(), &stop).await?
+                        }
+                    };
                     ran(&manifest, settings, &lake, &console).await
                 }
             },
@@ -274,44 +297,40 @@ fn checked_verb<'a>(verb: &'a JobVerb, args: &BackfillArgs) -> Result<&'a JobVer
         }))
 }
 
-/// Opens the lake; `true` makes it when it is absent. New tables go to the warehouse, if one is named.
-type Open<'a> = dyn Fn(bool, Option<&str>) -> Result<Lake> + Sync + 'a;
-
-/// A lake in a folder, whose sources and tables may be on S3.
-fn lake(folder: &Path, create: bool, warehouse: Option<&str>) -> Result<Lake> {
-    Lake::open(folder, create, remote(), warehouse)
-}
-
-pub fn remote() -> RemoteObjects {
-    let s3 = S3Objects::new();
-    RemoteObjects {
-        scheme: timelake_aws::SCHEME,
-        objects: Arc::new(s3.clone()),
-        sources: Arc::new(s3.clone()),
-        storage: Arc::new(WarehouseStorageFactory::new(s3)),
-    }
-}
-
-async fn table(verb: &TableVerb, settings: &Settings, open: &Open<'_>) -> Result<Answer> {
+async fn table(verb: &TableVerb, settings: &Settings, place: &Place) -> Result<Answer> {
+    let show = async |lake: &Lake, name: &str| {
+        let engine = lake.engine();
+        jobs::hinted(engine, name, tables::show_table(engine.catalog.as_ref(), name).await).await
+    };
     Ok(match verb {
         TableVerb::Create(create) => {
             let warehouse = create.warehouse.as_deref().map(resolve::warehouse).transpose()?;
             let create = resolve::create_table(create)?;
             // A request that cannot be met leaves no lake behind.
             check_create(&create)?;
-            settings.table(&open(true, warehouse)?.create_table(&create).await?, table_text::table)
+            let lake = place.open(true, warehouse).await?;
+            let engine = lake.engine();
+            let made = tables::create_table(engine.catalog.as_ref(), engine.clock.as_ref(), &create).await?;
+            settings.table(&made, table_text::table)
         }
         TableVerb::List => {
-            let tables = open(false, None)?.list_tables().await?;
+            let tables = tables::list_tables(place.open(false, None).await?.engine().catalog.as_ref()).await?;
             settings.data(&serde_json::json!({ "tables": tables }), |layout| table_text::list(&tables, layout))
         }
-        TableVerb::Show { table } => settings.table(&open(false, None)?.show_table(&resolve::table_name(table)?).await?, table_text::table),
+        TableVerb::Show { table } => {
+            let name = resolve::table_name(table)?;
+            settings.table(&show(&place.open(false, None).await?, &name).await?, table_text::table)
+        }
         TableVerb::Contract(contract) => {
             let name = resolve::table_name(&contract.table)?;
-            let lake = open(false, None)?;
+            let lake = place.open(false, None).await?;
+            let engine = lake.engine();
             let info = match resolve::contract_change(contract) {
-                Some(change) => lake.set_contract(&name, &change).await?,
-                None => lake.show_table(&name).await?,
+                Some(change) => {
+                    let changed = tables::set_contract(engine.catalog.as_ref(), engine.clock.as_ref(), &name, &change).await;
+                    jobs::hinted(engine, &name, changed).await?
+                }
+                None => show(&lake, &name).await?,
             };
             settings.table(&info, table_text::contract)
         }
@@ -319,15 +338,16 @@ async fn table(verb: &TableVerb, settings: &Settings, open: &Open<'_>) -> Result
 }
 
 async fn job(verb: &JobVerb, settings: &Settings, lake: &Lake, console: &Console, stop: &StopFlag) -> Result<Answer> {
+    let engine = lake.engine();
     Ok(match verb {
         JobVerb::List { table } => {
             let table = table.as_deref().map(resolve::table_name).transpose()?;
-            let jobs = lake.list(table.as_deref()).await?;
+            let jobs = jobs::list(engine, table.as_deref()).await?;
             settings.data(&serde_json::json!({ "jobs": jobs }), |layout| job_text::list(&jobs, layout))
         }
         JobVerb::Locks { table } => {
             let table = table.as_deref().map(resolve::table_name).transpose()?;
-            let locks = lake.locks(table.as_deref()).await?;
+            let locks = locks::list(engine, table.as_deref()).await?;
             settings.data(&serde_json::json!({ "locks": locks }), |layout| lake_text::locks(&locks, layout))
         }
         JobVerb::Gc { older_than, dry_run } => {
@@ -335,13 +355,15 @@ async fn job(verb: &JobVerb, settings: &Settings, lake: &Lake, console: &Console
             settings.data(&collected, |layout| lake_text::collected(&collected, layout))
         }
         JobVerb::Status(job) => {
-            let status = lake.status(&job.job).await?;
+            let status = jobs::status(engine, &job.job).await?;
             settings.data(&status, |layout| job_text::status(&status, layout, &settings.again))
         }
         JobVerb::Report { job, html } => {
-            let (manifest, record) = (lake.report(&job.job).await?, lake.record(&job.job).await?);
+            let record = jobs::find(engine, &job.job).await?;
+            let manifest = jobs::manifest(engine, &record).await?;
             if let Some(file) = html {
-                let page = html::report(&manifest, &record, &lake.timeline(&job.job).await?, &settings.again);
+                let timeline = store::load_timeline(engine, &record.job).await?;
+                let page = html::report(&manifest, &record, &timeline, &settings.again);
                 return page_written(file, page, settings);
             }
             settings.data(&manifest, |layout| report::full(&manifest, &record, layout, &settings.again))
@@ -349,7 +371,7 @@ async fn job(verb: &JobVerb, settings: &Settings, lake: &Lake, console: &Console
         JobVerb::Resume(job) => ran(&lake.resume(&job.job, console, stop).await?, settings, lake, console).await?,
         JobVerb::Publish(job) => ran(&lake.publish(&job.job, console, stop).await?, settings, lake, console).await?,
         JobVerb::Cancel(job) => settings.cancelled(&lake.cancel(&job.job).await?),
-        JobVerb::Validate { job, verify } => settings.verdict(&lake.validate(&job.job, verify.is_some(), console, stop).await?),
+        JobVerb::Validate { job, verify } => settings.verdict(&jobs::validate(engine, &job.job, verify.is_some(), console, stop).await?),
     })
 }
 
@@ -369,7 +391,7 @@ fn page_written(file: &Path, page: String, settings: &Settings) -> Result<Answer
 /// How a run that came to an end is told.
 async fn ran(manifest: &RunManifest, settings: &Settings, lake: &Lake, console: &Console) -> Result<Answer> {
     if manifest.already_published {
-        let record = lake.record(manifest.job.as_str()).await?;
+        let record = jobs::find(lake.engine(), manifest.job.as_str()).await?;
         return Ok(settings.nothing_to_do(manifest, record.updated));
     }
     Ok(settings.manifest(manifest, &ThisRun { rows_read: console.rows_read() }))

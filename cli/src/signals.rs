@@ -9,7 +9,7 @@ use timelake_model::{Error, Result};
 pub const INTERRUPTED: u8 = 130;
 
 /// Listens on a thread of its own, so that busy workers cannot delay the answer.
-pub fn listen(stop: StopFlag, console: Arc<Console>) -> Result<()> {
+pub fn listen(stop: StopFlag, console: Arc<Console>, stopping: &'static str) -> Result<()> {
     let failed = |error: std::io::Error| Error::internal(format!("cannot listen to signals: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let ready = std::sync::Arc::new(std::sync::Barrier::new(2));
@@ -26,7 +26,7 @@ pub fn listen(stop: StopFlag, console: Arc<Console>) -> Result<()> {
                 };
                 signals.next().await;
                 stop.stop();
-                console.stopping("stopping after the current batch (again: end at once)");
+                console.stopping(stopping);
                 signals.next().await;
                 console.clear();
                 std::process::exit(i32::from(INTERRUPTED));
@@ -87,7 +87,7 @@ mod tests {
     #[ignore = "waits for signals"]
     fn child() {
         let stop = StopFlag::default();
-        listen(stop.clone(), Arc::new(Console::new(Style::Silent, false))).unwrap();
+        listen(stop.clone(), Arc::new(Console::new(Style::Silent, false)), "stopping").unwrap();
         let say = |word: &str| {
             println!("\n{word}");
             std::io::stdout().flush().unwrap();

@@ -8,8 +8,8 @@ use crate::{job_text, report, table_text};
 use clap::{CommandFactory, Parser};
 use serde_json::json;
 use std::collections::BTreeSet;
+use timelake_engine::jobs::{JobStatus, JobSummary, UnitStatus};
 use timelake_engine::tables::{RefInfo, SnapshotInfo, SortColumn, TableInfo, TableSummary};
-use timelake_local::{JobStatus, JobSummary, UnitStatus};
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitState};
 use timelake_model::manifest::RunManifest;
 use timelake_model::verdict::{Check, Verdict};
@@ -149,6 +149,7 @@ pub fn record(state: State) -> JobRecord {
         request: serde_json::from_value(json!({"table": "iot.sensor", "rows": {
             "from": ["export/", "late.parquet"], "map": ["ts=time", "quality="], "tz": "Europe/Berlin", "on_source_conflict": "first"}}))
         .unwrap(),
+        opened_by: None,
         as_of: time("2026-12-01"),
         window: days("2024-01-01", "2024-07-01"),
         state,

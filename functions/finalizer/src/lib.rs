@@ -110,11 +110,11 @@ impl Stands {
         self.told(ports).await
     }
 
-    /// The job's state follows from its groups'; once it is over, its run manifest is kept.
+    /// The job's state follows from its groups'; once it is over, or validated and to stay staged, its run manifest is kept.
     async fn told(&self, ports: &Ports) -> Result<()> {
         let (engine, id) = (&ports.engine, &self.job.job);
         tries::settle_job(engine, id, self.job.generation).await?;
-        match engine.jobs.job(id).await?.filter(|job| job.state.is_final()) {
+        match engine.jobs.job(id).await?.filter(|job| job.state.is_final() || job.state == State::Staged) {
             Some(job) => report::keep(engine, &job).await,
             None => Ok(()),
         }

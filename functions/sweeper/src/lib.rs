@@ -8,7 +8,6 @@ use serde_dynamo::AttributeValue;
 use serde_json::{Value, json};
 use std::time::Duration;
 use timelake_aws::round_of_counter;
-use timelake_engine::advance::Life;
 use timelake_engine::ports::UnitEnd;
 use timelake_engine::progress::StopFlag;
 use timelake_engine::{Engine, fanin, rounds, stage, store, tries};
@@ -54,7 +53,7 @@ async fn dead(ports: &Ports, message: &SqsMessage) -> Result<()> {
     let engine = &ports.engine;
     match decode(message)? {
         Letter::Unit(unit) => {
-            let why = Error::unavailable(Reason::Interrupted, format!("unit {} was tried five times without an answer", unit.unit))
+            let why = Error::unavailable(Reason::StorageUnavailable, format!("unit {} was tried five times without an answer", unit.unit))
                 .hint("look into the writer's log, then resume the job");
             let attempt = AttemptId(format!("{:012x}", engine.clock.random() & 0xffff_ffff_ffff));
             engine.jobs.end_unit(&unit.key, unit.unit, &attempt, &UnitEnd::Failed(why)).await?;
@@ -65,7 +64,7 @@ async fn dead(ports: &Ports, message: &SqsMessage) -> Result<()> {
                 Signal::Close(close) => (&close.key.job, close.key.generation, &close.key.group),
                 Signal::Validate(validate) => (&validate.job, validate.generation, &validate.group),
             };
-            let why = Error::unavailable(Reason::Interrupted, "the finalizer did not come to an end in five tries")
+            let why = Error::unavailable(Reason::StorageUnavailable, "the finalizer did not come to an end in five tries")
                 .hint("look into its log, then resume the job");
             match engine.jobs.group(job, generation, group).await? {
                 Some(group) => hold(engine, &group, why).await,
@@ -166,24 +165,21 @@ async fn keep(ports: &Ports, job: &JobRecord) -> Result<()> {
 /// Groups that are on HOLD because a service was away go on by themselves, a few times.
 async fn resume(ports: &Ports, job: &JobRecord) -> Result<()> {
     let engine = &ports.engine;
-    let Some(stored) = store::load_plan(engine, &job.job, job.generation).await? else { return Ok(()) };
-    for group in engine.jobs.groups(&job.job, job.generation).await? {
+    fanin::resume(engine, ports.signals.as_ref(), job, async |group| {
         let passes = group.error.as_ref().is_some_and(|e| e.kind == Kind::Unavailable && !e.needs_a_hand());
-        if group.state != State::Hold || !passes || group.auto_resumed >= MAX_AUTO_RESUMED {
-            continue;
+        if !passes {
+            return Ok(false);
         }
-        let group = tries::change_group(engine, &group, |g| {
-            let changes = g.state == State::Hold && g.auto_resumed < MAX_AUTO_RESUMED;
-            g.auto_resumed += u32::from(changes);
-            changes
+        let mut counted = false;
+        tries::change_group(engine, group, |g| {
+            counted = g.state == State::Hold && g.auto_resumed < MAX_AUTO_RESUMED;
+            g.auto_resumed += u32::from(counted);
+            counted
         })
         .await?;
-        let life = Life { engine, job, stored: &stored, resume: true, stage_only: job.request.run.stage_only };
-        life.unhold(&group).await?;
-    }
-    tries::settle_job(engine, &job.job, job.generation).await?;
-    let job = engine.jobs.job(&job.job).await?.unwrap_or_else(|| job.clone());
-    fanin::nudge(engine, ports.signals.as_ref(), &job, true).await
+        Ok(counted)
+    })
+    .await
 }
 
 fn parsed<T: serde::de::DeserializeOwned>(event: Value) -> Result<T> {

@@ -51,7 +51,7 @@ impl Cloud {
             jobs: self.ledger.clone(),
             queue: self.queues.clone(),
             objects: Arc::new(self.objects.clone()),
-            sources: Sources::local().with(crate::SCHEME, Arc::new(self.objects.clone())),
+            sources: Sources::remote_only().with(crate::SCHEME, Arc::new(self.objects.clone())),
             clock: Arc::new(SystemClock),
             jobs_root: self.settings.jobs.clone(),
         }

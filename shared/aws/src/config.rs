@@ -27,8 +27,13 @@ pub(crate) async fn load(settings: &Settings, endpoint_variables: &[&str]) -> Re
         .timeout_config(timeouts)
         .retry_config(RetryConfig::disabled())
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
-    let config = match &settings.endpoint {
-        Some(endpoint) => config.endpoint_url(endpoint).no_credentials(),
+    let config = match (&settings.endpoint, &settings.endpoint_url) {
+        (Some(endpoint), _) => config.endpoint_url(endpoint).no_credentials(),
+        (None, Some(endpoint)) => config.endpoint_url(endpoint),
+        (None, None) => config,
+    };
+    let config = match &settings.region {
+        Some(region) => config.region(Region::new(region.clone())),
         None => config,
     };
     let config = config.load().await;

@@ -45,7 +45,8 @@ const WRONG_CODES: &[&str] = &[
 /// Credentials that may not do this; not every service says it by the status.
 const REFUSED_CODES: [&str; 2] = ["AccessDenied", "AccessDeniedException"];
 /// What is asked for is not there.
-const MISSING_CODES: [&str; 3] = ["ResourceNotFoundException", "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"];
+const MISSING_CODES: [&str; 4] =
+    ["ResourceNotFoundException", "QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", "StateMachineDoesNotExist"];
 /// How the SDK says that its chain of providers ended without credentials; it has no type for it.
 const NO_CREDENTIALS: [&str; 3] = ["CredentialsNotLoaded", "no providers in chain", "an error occurred while loading credentials"];
 

@@ -9,6 +9,10 @@ use std::time::Duration;
 pub struct Settings {
     /// Requests go there, unsigned; `None`: as the default chain says.
     pub endpoint: Option<String>,
+    /// Signed requests go there; `None`: as the default chain says.
+    pub endpoint_url: Option<String>,
+    /// `None`: as the default chain says.
+    pub region: Option<String>,
     /// Requests at once, of the whole process.
     pub requests: usize,
     /// Tries without any progress before a request is given up.
@@ -27,6 +31,8 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             endpoint: None,
+            endpoint_url: None,
+            region: None,
             requests: 32,
             tries: 8,
             first_delay: Duration::from_millis(100),

@@ -6,7 +6,8 @@ use aws_config::SdkConfig;
 use aws_sdk_dynamodb::config::{Credentials, SharedCredentialsProvider};
 use timelake_model::Result;
 
-const ENDPOINT_VARIABLES: [&str; 3] = ["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_GLUE", "AWS_ENDPOINT_URL_SQS"];
+const ENDPOINT_VARIABLES: [&str; 4] =
+    ["AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_GLUE", "AWS_ENDPOINT_URL_SFN", "AWS_ENDPOINT_URL_SQS"];
 
 /// Configured once; each client is cheap to clone.
 #[derive(Debug, Clone)]
@@ -31,6 +32,9 @@ impl Services {
     }
     pub fn sqs(&self) -> aws_sdk_sqs::Client {
         aws_sdk_sqs::Client::new(&self.config)
+    }
+    pub fn step_functions(&self) -> aws_sdk_sfn::Client {
+        aws_sdk_sfn::Client::new(&self.config)
     }
     pub fn glue(&self) -> aws_sdk_glue::Client {
         aws_sdk_glue::Client::new(&self.config)

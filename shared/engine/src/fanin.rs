@@ -3,6 +3,7 @@
 //! Messages and counters are hints. Whoever gets a message looks into the ledger, and what was lost is said again.
 
 use crate::Engine;
+use crate::advance::Life;
 use crate::ports::Signals;
 use crate::refresh;
 use crate::rounds::{latest_units, release, resend_sent, round_key};
@@ -56,6 +57,26 @@ pub async fn nudge(engine: &Engine, signals: &dyn Signals, job: &JobRecord, rese
         }
     }
     Ok(())
+}
+
+/// Goes on with a job on HOLD: those of its groups that `may` go on are tried again, from where each stood.
+pub async fn resume(
+    engine: &Engine,
+    signals: &dyn Signals,
+    job: &JobRecord,
+    mut may: impl AsyncFnMut(&GroupRecord) -> Result<bool>,
+) -> Result<()> {
+    let Some(stored) = load_plan(engine, &job.job, job.generation).await? else { return Ok(()) };
+    let life = Life { engine, job, stored: &stored, resume: true, stage_only: job.request.run.stage_only };
+    for group in engine.jobs.groups(&job.job, job.generation).await? {
+        if group.state == State::Hold && may(&group).await? {
+            let now = crate::tries::change_group(engine, &group, |_| false).await?; // it may have been counted that it was tried
+            life.unhold(&now).await?;
+        }
+    }
+    crate::tries::settle_job(engine, &job.job, job.generation).await?;
+    let job = engine.jobs.job(&job.job).await?.unwrap_or_else(|| job.clone());
+    nudge(engine, signals, &job, true).await
 }
 
 async fn landing(engine: &Engine, signals: &dyn Signals, job: &JobRecord, resend: bool) -> Result<()> {

@@ -15,10 +15,12 @@ pub enum Step {
     Stage,
     Validate,
     Publish,
+    Refresh,
 }
 
 impl Step {
-    pub const ALL: [Step; 7] = [Step::Inventory, Step::Land, Step::Plan, Step::Write, Step::Stage, Step::Validate, Step::Publish];
+    pub const ALL: [Step; 8] =
+        [Step::Inventory, Step::Land, Step::Plan, Step::Write, Step::Stage, Step::Validate, Step::Publish, Step::Refresh];
     pub fn name(self) -> &'static str {
         match self {
             Step::Inventory => "inventory",
@@ -28,6 +30,7 @@ impl Step {
             Step::Stage => "stage",
             Step::Validate => "validate",
             Step::Publish => "publish",
+            Step::Refresh => "refresh",
         }
     }
 }

@@ -2,11 +2,13 @@
 
 mod spread;
 
+use crate::boundary::{Boundary, reached};
 use crate::rounds::latest_units;
-use crate::store::{StoredPlan, load_base, load_land_plan, load_plan};
+use crate::store::{StoredPlan, load_base, load_land_plan, load_plan, manifest_uri};
 use crate::validate::totals;
 use crate::write::{merge_errors, partitions};
 use crate::{Engine, land};
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use timelake_model::ids::{branch_name, published_tag};
 use timelake_model::inventory::ExistingFile;
@@ -15,7 +17,7 @@ use timelake_model::manifest::{GroupSummary, PlanSummary, RepeatedHour, RunManif
 use timelake_model::receipt::RowErrors;
 use timelake_model::request::Mode;
 use timelake_model::time::Window;
-use timelake_model::{Counts, LandPlan, LandReceipt, Reason, Result, TimestampUs, UnitReceipt};
+use timelake_model::{Counts, Error, LandPlan, LandReceipt, Reason, Result, TimestampUs, UnitReceipt};
 
 /// Makes the manifest as things stand. `published` says whether the job moved `main`; a run that finds the
 /// job published before sets `already_published` itself.
@@ -101,11 +103,35 @@ pub async fn manifest(engine: &Engine, job: &JobRecord) -> Result<RunManifest> {
     })
 }
 
-/// Keeps the run manifest of a job that is over, where its readers look for it.
+/// Keeps the run manifest of a job that nobody runs to its end in one go.
 pub async fn keep(engine: &Engine, job: &JobRecord) -> Result<()> {
-    let manifest = manifest(engine, job).await?;
-    let bytes = serde_json::to_vec_pretty(&manifest).map_err(|e| timelake_model::Error::internal(e.to_string()))?;
-    engine.objects.put(&crate::store::manifest_uri(engine, &job.job), bytes.into()).await
+    store(engine, &manifest(engine, job).await?).await
+}
+
+/// Puts the run manifest where its readers look for it.
+pub async fn store(engine: &Engine, manifest: &RunManifest) -> Result<()> {
+    engine.objects.put(&manifest_uri(engine, &manifest.job), bytes(manifest)?).await?;
+    reached(Boundary::ManifestStored);
+    Ok(())
+}
+
+/// The same where none is: a run that was cut off right after publishing, or had no room left for it, did not store it.
+pub async fn store_if_absent(engine: &Engine, manifest: &RunManifest) -> Result<()> {
+    let uri = manifest_uri(engine, &manifest.job);
+    match engine.objects.stat(&uri).await {
+        Err(e) if e.reason == Reason::PathNotFound => engine.objects.put_if_absent(&uri, bytes(manifest)?).await.map(|_| ()),
+        _ => Ok(()),
+    }
+}
+
+/// What was stored of this life of the job, if it can be read.
+pub async fn kept(engine: &Engine, job: &JobRecord) -> Option<RunManifest> {
+    let bytes = engine.objects.read(&manifest_uri(engine, &job.job)).await.ok()?;
+    serde_json::from_slice::<RunManifest>(&bytes).ok().filter(|stored| stored.generation == job.generation)
+}
+
+fn bytes(manifest: &RunManifest) -> Result<Bytes> {
+    serde_json::to_vec_pretty(manifest).map(Bytes::from).map_err(|e| Error::internal(e.to_string()))
 }
 
 /// The files that the units looked at last. `None`: they look at none.

@@ -2,7 +2,7 @@
 //! The run's own code decides everything, so what it counts is what the real run will count.
 
 use crate::job_lock::JobLock;
-use crate::lake::{Lake, RemoteObjects, needs_new_plan};
+use crate::lake::{Lake, RemoteObjects};
 use crate::presence::Presence;
 use crate::runner::{Run, Runner};
 use crate::scratch::{ScratchObjects, ScratchStorageFactory, Written, copy_databases, make_folder};
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 use timelake_engine::dry_run::{Facts, Seen, Watch};
+use timelake_engine::jobs::{self, needs_new_plan};
 use timelake_engine::open::{self, Earlier, Opened};
 use timelake_engine::plan::PlanLimits;
 use timelake_engine::progress::{Progress, StopFlag};
@@ -129,7 +130,7 @@ impl Copy {
         let engine = &self.lake.engine;
         let current = std::env::current_dir()
             .map_err(|e| Error::unavailable(Reason::StorageUnavailable, format!("the current folder cannot be read: {e}")))?;
-        let opened = self.lake.hinted(&request.table, open::open(engine, request, &options.earlier, &current).await).await?;
+        let opened = jobs::hinted(engine, &request.table, open::open(engine, request, &options.earlier, &current).await).await?;
         if opened.already_published {
             return self.nothing_to_do(&opened, request, options).await;
         }

@@ -18,14 +18,12 @@ mod schema;
 mod scratch;
 mod sqlite;
 mod stores;
-mod upkeep;
 mod worker;
 
 pub use catalog::SqliteCatalog;
 pub use clock::SystemClock;
 pub use dry_run::{DryRunOptions, Rehearsed, dry_run};
-pub use lake::{BackfillOptions, JobStatus, JobSummary, Lake, RemoteObjects, UnitStatus, needs_new_plan};
+pub use lake::{Lake, RemoteObjects};
 pub use ledger::SqliteLedger;
 pub use objects::LocalObjects;
-pub use upkeep::{Collected, GcOptions};
 pub use worker::{Worked, WorkerOptions};

@@ -8,6 +8,7 @@ use std::time::Instant;
 use timelake_engine::advance::{self, Hands, Life};
 use timelake_engine::boundary::{Boundary, reached};
 use timelake_engine::inventory::{self, Effort, OpenTable, Taken};
+use timelake_engine::jobs::cancelled;
 use timelake_engine::plan::PlanLimits;
 use timelake_engine::progress::{Progress, Step, StopFlag};
 use timelake_engine::rounds;
@@ -108,9 +109,7 @@ impl<'a> Runner<'a> {
         manifest.steps = self.steps;
         manifest.checks = self.checks;
         manifest.peak_memory_bytes = peak_memory_bytes();
-        let bytes = serde_json::to_vec_pretty(&manifest).map_err(|e| Error::internal(e.to_string()))?;
-        self.engine.objects.put(&store::manifest_uri(self.engine, &job.job), bytes.into()).await?;
-        reached(Boundary::ManifestStored);
+        report::store(self.engine, &manifest).await?;
         Ok(manifest)
     }
 
@@ -351,10 +350,4 @@ fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
     line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kb| kb * 1024)
-}
-
-pub(crate) fn cancelled(job: &JobRecord) -> Error {
-    Error::conflict(Reason::Cancelled, format!("job {} was cancelled while it ran; nothing of it is published", job.job))
-        .hint("run its command again to start over")
-        .at(|p| p.job = Some(job.job.to_string()))
 }

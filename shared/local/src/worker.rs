@@ -13,8 +13,8 @@ use timelake_engine::inventory::{self, Effort};
 use timelake_engine::plan::{PROCESS_BYTES, PlanLimits, WORKER_BYTES};
 use timelake_engine::ports::UnitQueue;
 use timelake_engine::progress::{Progress, Step, StopFlag};
-use timelake_engine::store;
 use timelake_engine::work::{Attempts, Held, Landing, Workers, Writing, is_over};
+use timelake_engine::{jobs, store};
 use timelake_model::ledger::{JobRecord, Phase, RoundKey, State};
 use timelake_model::plan::WritePlan;
 use timelake_model::{AttemptId, Error, Kind, Reason, Receipt, Result};
@@ -71,7 +71,7 @@ impl Lake {
         let presence = self.announce()?;
         presence.sweep().await?;
         let only = match &options.job {
-            Some(text) => Some(self.job(text).await?.job),
+            Some(text) => Some(jobs::find(&self.engine, text).await?.job),
             None => None,
         };
         let start = Instant::now();

@@ -47,11 +47,17 @@ pub trait RemoteStore: Debug + Send + Sync {
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     remote: Vec<(&'static str, Arc<dyn RemoteStore>)>,
+    /// Local files are somebody else's.
+    remote_only: bool,
 }
 
 impl Sources {
     pub fn local() -> Sources {
         Sources::default()
+    }
+    /// No local files: who reads runs on another machine than who names the files.
+    pub fn remote_only() -> Sources {
+        Sources { remote_only: true, ..Sources::default() }
     }
     pub fn with(mut self, scheme: &'static str, store: Arc<dyn RemoteStore>) -> Sources {
         self.remote.push((scheme, store));
@@ -59,13 +65,27 @@ impl Sources {
     }
     /// The store of a URI; `None`: it is a local path.
     pub(crate) fn remote(&self, uri: &str) -> Result<Option<&Arc<dyn RemoteStore>>> {
-        let Some(scheme) = scheme(uri) else { return Ok(None) };
+        let Some(scheme) = scheme(uri) else { return self.local_path(uri) };
         match self.remote.iter().find(|(name, _)| *name == scheme) {
             Some((_, store)) => Ok(Some(store)),
             None => Err(Error::invalid(Reason::NotYetSupported, format!("{uri}: sources of {scheme}:// cannot be read"))
                 .hint("copy the files to a local folder or to S3 and name that")
                 .at(|place| place.option = Some("--from".into()))),
         }
+    }
+}
+
+impl Sources {
+    fn local_path(&self, path: &str) -> Result<Option<&Arc<dyn RemoteStore>>> {
+        if !self.remote_only {
+            return Ok(None);
+        }
+        Err(Error::invalid(Reason::InvalidOption, format!("{path} is a local path, and a lake on AWS reads only what is on S3"))
+            .hint("upload the files (aws s3 cp --recursive FOLDER s3://BUCKET/PREFIX) and name that: --from s3://BUCKET/PREFIX")
+            .at(|place| {
+                place.option = Some("--from".into());
+                place.value = Some(path.into());
+            }))
     }
 }
 

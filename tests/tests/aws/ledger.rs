@@ -11,7 +11,7 @@ use timelake_testkit::ledger_suite::{Fixture, attempt, done, failed, group_recor
 use timelake_testkit::{ManualClock, MemoryLedger};
 
 pub const TABLE: &str = "timelake";
-const BUCKET: &str = "lake";
+pub const BUCKET: &str = "lake";
 const ROOT: &str = "s3://lake/jobs";
 
 impl Cloud {

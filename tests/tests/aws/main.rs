@@ -2,6 +2,8 @@
 
 mod catalog;
 mod cloud;
+mod command;
+mod installed;
 mod ledger;
 mod ledger_faults;
 mod queue;
@@ -29,10 +31,14 @@ impl Cloud {
     }
 }
 
+/// Where the buckets of tests are.
+const REGION: &str = "eu-central-1";
+
 /// A client in a hurry.
 fn hurried(endpoint: String) -> Settings {
     Settings {
         endpoint: Some(endpoint),
+        region: Some(REGION.into()),
         first_delay: Duration::from_millis(2),
         longest_delay: Duration::from_millis(50),
         answer_timeout: Duration::from_secs(20),

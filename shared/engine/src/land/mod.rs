@@ -32,6 +32,8 @@ use timelake_source::{BoundObject, BoundObjects, ConvertedColumn};
 pub const LANDED_FROM_PERMILLE: u64 = 4_000;
 /// Messages sent between two moves of the cursor.
 const SEND_BATCH: usize = 100;
+/// Rounds that are looked for.
+const MOST_ROUNDS: u32 = 1_000;
 
 /// Must the source be landed, whatever its statistics?
 pub fn is_needed(rows: &RowOptions, bound: &BoundObjects) -> bool {
@@ -63,6 +65,16 @@ fn key(job: &JobRecord, round: u32) -> RoundKey {
 /// Of each split the record of its highest round.
 pub async fn units(engine: &Engine, job: &JobRecord) -> Result<Vec<UnitRecord>> {
     Ok(latest(engine.jobs.units(&job.job, job.generation, Phase::Land, &GroupName::land()).await?, u32::MAX))
+}
+
+/// The round of the phase that was opened last, by its plan alone.
+pub async fn newest_round(engine: &Engine, job: &JobRecord) -> Result<Option<RoundKey>> {
+    for round in 0..MOST_ROUNDS {
+        if engine.jobs.plan(&key(job, round)).await?.is_none() {
+            return Ok(round.checked_sub(1).map(|round| key(job, round)));
+        }
+    }
+    Ok(None)
 }
 
 /// Stores the landing plan, unless one is stored already, and opens its phase. Returns what is stored and the splits that

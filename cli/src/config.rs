@@ -1,0 +1,208 @@
+//! `timelake.toml`: where lakes on AWS are. Takes the name of one; gives what its section says, or an error that names
+//! the file and the key.
+
+use std::path::{Path, PathBuf};
+use timelake_aws::{CloudSettings, LakeSettings};
+use timelake_model::similar::names_hint;
+use timelake_model::{Error, Reason, Result};
+use toml::Table;
+
+const FILE: &str = "timelake.toml";
+/// Names another file.
+pub const CONFIG_VARIABLE: &str = "TIMELAKE_CONFIG";
+const HOME_VARIABLE: &str = "HOME";
+/// No list of lakes comes near it; a wrong file is not read to its end.
+const LONGEST_FILE_BYTES: u64 = 1 << 20;
+
+/// A key of a lake's section: as functions are told it by their environment, if they are.
+struct Key {
+    name: &'static str,
+    variable: Option<&'static str>,
+    needed: bool,
+}
+
+const fn key(name: &'static str, variable: Option<&'static str>, needed: bool) -> Key {
+    Key { name, variable, needed }
+}
+
+/// All of them, as the output `timelake_toml` of the terraform modules writes them.
+const KEYS: [Key; 11] = [
+    key("region", None, true),
+    key("endpoint_url", None, false),
+    key("ledger_table", Some("TIMELAKE_LEDGER_TABLE"), true),
+    key("work_queue_url", Some("TIMELAKE_WORK_QUEUE_URL"), true),
+    key("land_close_queue_url", Some("TIMELAKE_LAND_CLOSE_QUEUE_URL"), true),
+    key("close_queue_url", Some("TIMELAKE_CLOSE_QUEUE_URL"), true),
+    key("refresh_queue_url", Some("TIMELAKE_REFRESH_QUEUE_URL"), true),
+    key("warehouse", Some("TIMELAKE_WAREHOUSE"), true),
+    key("jobs", Some("TIMELAKE_JOBS"), true),
+    key("state_machine_arn", None, true),
+    key("glue_database", Some("TIMELAKE_GLUE_DATABASE"), false),
+];
+
+/// The lake of that name, by the file that is found from the current folder.
+pub fn lake(name: &str) -> Result<LakeSettings> {
+    let file = find(name)?;
+    let text = read(&file)?;
+    parse(&text, name).map_err(|error| {
+        let shown = file.display().to_string();
+        Error { message: format!("{shown}: {}", error.message), ..error }.at(|p| p.file = Some(shown))
+    })
+}
+
+fn find(name: &str) -> Result<PathBuf> {
+    let set = |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(file) = set(CONFIG_VARIABLE) {
+        return Ok(file);
+    }
+    let current = std::env::current_dir().unwrap_or_default();
+    let of_home = set(HOME_VARIABLE).map(|home| home.join(".config/timelake").join(FILE));
+    let found = current.ancestors().map(|folder| folder.join(FILE)).chain(of_home).find(|file| file.is_file());
+    found.ok_or_else(|| {
+        Error::invalid(Reason::InvalidOption, format!("where the lake aws:{name} is, is not known: there is no {FILE}"))
+            .hint(format!(
+                "write `terraform output -raw timelake_toml` into a {FILE} here, in a folder above or in ~/.config/timelake, or name one: {CONFIG_VARIABLE}"
+            ))
+            .at(|p| p.option = Some("--lake".into()))
+    })
+}
+
+fn read(file: &Path) -> Result<String> {
+    use std::io::Read;
+    let mut text = String::new();
+    let read = std::fs::File::open(file).and_then(|opened| opened.take(LONGEST_FILE_BYTES).read_to_string(&mut text));
+    read.map_err(|e| {
+        let shown = file.display().to_string();
+        Error::invalid(Reason::InvalidOption, format!("{shown} cannot be read: {e}"))
+            .hint(format!("it says where lakes on AWS are; {CONFIG_VARIABLE} names it"))
+            .at(|p| p.file = Some(shown))
+    })?;
+    Ok(text)
+}
+
+fn wrong(message: String, hint: impl Into<String>) -> Error {
+    Error::invalid(Reason::InvalidOption, message).hint(hint).at(|p| p.option = Some("--lake".into()))
+}
+
+fn parse(text: &str, name: &str) -> Result<LakeSettings> {
+    let file: Table = text.parse().map_err(|e: toml::de::Error| {
+        let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let error = wrong(format!("this is no TOML: {}", e.message()), "the terraform output timelake_toml has a section that fits");
+        error.at(|p| p.line = Some(before.matches('\n').count() as u64 + 1))
+    })?;
+    if let Some(other) = file.keys().find(|key| *key != "lakes") {
+        return Err(wrong(format!("{other} is no known section"), names_hint(other, "known", &["lakes"])));
+    }
+    let lakes = match file.get("lakes") {
+        Some(toml::Value::Table(lakes)) if !lakes.is_empty() => lakes,
+        _ => return Err(wrong("there is no section [lakes.NAME]".into(), "the terraform output timelake_toml has one")),
+    };
+    let Some(toml::Value::Table(lake)) = lakes.get(name) else {
+        let names: Vec<&str> = lakes.keys().map(String::as_str).collect();
+        return Err(wrong(format!("there is no lake {name}: no section [lakes.{name}]"), names_hint(name, "lakes", &names)));
+    };
+    settings(lake, name)
+}
+
+fn settings(lake: &Table, name: &str) -> Result<LakeSettings> {
+    let section = format!("[lakes.{name}]");
+    let names = KEYS.map(|key| key.name);
+    if let Some(other) = lake.keys().find(|key| !names.contains(&key.as_str())) {
+        return Err(wrong(format!("{section} has an unknown key {other}"), names_hint(other, "known", &names)));
+    }
+    if let Some((key, _)) = lake.iter().find(|(_, value)| value.as_str().is_none_or(|text| text.trim().is_empty())) {
+        return Err(wrong(format!("{key} of {section} is no text"), format!("write {key} = \"...\"")));
+    }
+    if let Some(key) = KEYS.iter().find(|key| key.needed && !lake.contains_key(key.name)) {
+        return Err(wrong(
+            format!("{section} lacks the key {}", key.name),
+            "the terraform output timelake_toml has all of them: terraform output -raw timelake_toml",
+        ));
+    }
+    let get = |key: &str| lake.get(key).and_then(toml::Value::as_str).map(str::to_string);
+    let cloud = CloudSettings::from(|variable| match KEYS.iter().find(|key| key.variable == Some(variable)) {
+        Some(key) => get(key.name),
+        None => (variable == "TIMELAKE_NAME").then(|| name.to_string()),
+    });
+    let cloud = cloud.map_err(|error| {
+        let key = KEYS.iter().find(|key| key.variable.is_some() && key.variable == error.place.option.as_deref());
+        let (variable, key) = key.map_or(("", ""), |key| (key.variable.unwrap_or_default(), key.name));
+        wrong(format!("{section}: {}", error.message.replace(variable, key)), error.hint.unwrap_or_default().replace(variable, key))
+    })?;
+    let state_machine_arn = get("state_machine_arn").unwrap_or_default();
+    if !state_machine_arn.contains(":stateMachine:") {
+        return Err(wrong(
+            format!("{section}: state_machine_arn is {state_machine_arn}, which is no address of a state machine"),
+            "arn:aws:states:REGION:ACCOUNT:stateMachine:NAME",
+        ));
+    }
+    let endpoint_url = get("endpoint_url");
+    if let Some(url) = endpoint_url.as_ref().filter(|url| !url.starts_with("http://") && !url.starts_with("https://")) {
+        return Err(wrong(
+            format!("{section}: endpoint_url is {url}, which is no address"),
+            "https://HOST, or leave it out for AWS itself",
+        ));
+    }
+    Ok(LakeSettings { cloud, state_machine_arn, region: get("region").unwrap_or_default(), endpoint_url })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLANT: &str = r#"
+[lakes.plant]
+region = "eu-central-1"
+ledger_table = "plant-ledger"
+work_queue_url = "https://sqs/1/work"
+land_close_queue_url = "https://sqs/1/land-close"
+close_queue_url = "https://sqs/1/close"
+refresh_queue_url = "https://sqs/1/refresh"
+warehouse = "s3://plant-lake/warehouse/"
+jobs = "s3://plant-lake/jobs"
+state_machine_arn = "arn:aws:states:eu-central-1:1:stateMachine:plant-backfill"
+"#;
+
+    #[test]
+    fn a_section_says_where_a_lake_is() {
+        let lake = parse(PLANT, "plant").unwrap();
+        assert_eq!((lake.region.as_str(), lake.endpoint_url), ("eu-central-1", None));
+        let CloudSettings { name, ledger_table, warehouse, jobs, queues, glue_database, .. } = lake.cloud;
+        assert_eq!((name.as_str(), ledger_table.as_str(), warehouse.as_str()), ("plant", "plant-ledger", "s3://plant-lake/warehouse"));
+        assert_eq!(
+            (jobs.as_str(), queues.land_close.as_deref(), glue_database),
+            ("s3://plant-lake/jobs", Some("https://sqs/1/land-close"), None)
+        );
+        let more = format!("{PLANT}endpoint_url = \"http://127.0.0.1:4566\"\nglue_database = \"iot\"\n[lakes.other]\n");
+        let lake = parse(&more, "plant").unwrap();
+        assert_eq!((lake.endpoint_url.as_deref(), lake.cloud.glue_database.as_deref()), (Some("http://127.0.0.1:4566"), Some("iot")));
+    }
+
+    #[test]
+    fn an_error_names_the_key_and_what_was_meant() {
+        let without = |key: &str| PLANT.lines().filter(|line| !line.starts_with(key)).map(|line| format!("{line}\n")).collect::<String>();
+        for key in KEYS.iter().filter(|key| key.needed) {
+            let error = parse(&without(key.name), "plant").unwrap_err();
+            assert!(error.message.contains(&format!("lacks the key {}", key.name)), "{error}");
+        }
+        for (text, message, hint) in [
+            (format!("{PLANT}werehouse = \"x\"\n"), "unknown key werehouse", "did you mean warehouse?"),
+            (PLANT.replace("lakes.plant", "lakes.plnt"), "no section [lakes.plant]", "did you mean plnt?"),
+            (PLANT.replace("lakes.plant", "lake.plant"), "lake is no known section", "did you mean lakes?"),
+            (String::new(), "there is no section [lakes.NAME]", "timelake_toml"),
+            (PLANT.replace("\"eu-central-1\"", "1"), "region of [lakes.plant] is no text", "region = "),
+            (PLANT.replace("\"eu-central-1\"", "\" \""), "region of [lakes.plant] is no text", "region = "),
+            (PLANT.replace("s3://plant-lake/jobs", "/jobs"), "[lakes.plant]: jobs", "s3://bucket/prefix"),
+            (PLANT.replace("https://sqs/1/close", "close"), "close_queue_url is close", "close_queue_url: queue"),
+            (PLANT.replace(":stateMachine:", ":machine:"), "state_machine_arn is arn", "stateMachine:NAME"),
+            (format!("{PLANT}endpoint_url = \"localhost\"\n"), "endpoint_url is localhost", "https://HOST"),
+        ] {
+            let error = parse(&text, "plant").unwrap_err();
+            let told = error.hint.clone().unwrap_or_default();
+            assert!(error.message.contains(message) && told.contains(hint), "{error}: {told}");
+            assert_eq!((error.exit_code(), error.reason), (2, Reason::InvalidOption));
+        }
+        let error = parse(&format!("{PLANT}x = \n"), "plant").unwrap_err();
+        assert!(error.message.starts_with("this is no TOML") && error.place.line == Some(12), "{error:?}");
+    }
+}
