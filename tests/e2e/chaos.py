@@ -148,7 +148,59 @@ def cancel_at_many_moments(lake, proxy, **_):
     expect("CANCELLED" in seen, "no cancel was in time:", seen)
 
 
+def stale_writer(lake, proxy, **_):
+    """A unit is given up while its writer still works; the writer's end comes too late and changes nothing."""
+    readings, uri = begin(lake, "stale", 41, months=1)
+    rule = proxy.once("DynamoDB", "TransactWriteItems", "hold", needle=b'"DONE"')
+    job = lake.detached("stale", uri)
+    until("a writer is at its end", rule.used.is_set)
+    unit = lake.status(job)["units"][0]
+    letter = {"key": {"job": job, "gen": 1, "phase": "write", "group": unit["group"], "round": unit["round"]}, "unit": unit["unit"]}
+    lake.sqs.send_message(QueueUrl=lake.stack.outputs["queue_urls"]["work"] + "-dead", MessageBody=json.dumps(letter))
+    until("the unit is FAILED", lambda: any(u["state"] == "FAILED" for u in lake.status(job)["units"]) or lake.state(job) == "HOLD")
+    rule.free.set()
+    finish(lake, "stale", job, readings)
+
+
+def two_finalizers(lake, proxy, **_):
+    """Several are told at once to publish a staged job: it is published once."""
+    readings, uri = begin(lake, "finalizers", 42)
+    job = lake.backfill("finalizers", uri, "--stage-only")["job"]
+    group = lake.status(job)["groups"][0]
+    order = {"message": "validate", "job": job, "gen": 1, "group": group["group"], "round": group["round"], "publish": True}
+    for _ in range(3):
+        lake.sqs.send_message(QueueUrl=lake.stack.outputs["queue_urls"]["close"], MessageBody=json.dumps(order))
+    finish(lake, "finalizers", job, readings)
+    tags = [ref for ref in lake.table("finalizers").metadata.refs if ref.startswith("timelake/published/")]
+    expect(len(tags) == 1, "published as", tags)
+
+
+def old_writers(lake, proxy, **_):
+    """A cancelled job is loaded again while messages of its first life still come: they change nothing."""
+    readings, uri = begin(lake, "oldlife", 43)
+    job = lake.backfill("oldlife", uri, "--stage-only")["job"]
+    units = lake.status(job)["units"]
+    lake.run("backfill", "cancel", job)
+    again = lake.detached("oldlife", uri)
+    for unit in units:
+        old = {"key": {"job": job, "gen": 1, "phase": "write", "group": unit["group"], "round": unit["round"]}, "unit": unit["unit"]}
+        lake.sqs.send_message(QueueUrl=lake.stack.outputs["queue_urls"]["work"], MessageBody=json.dumps(old))
+    report = finish(lake, "oldlife", again, readings)
+    expect(report["gen"] == 2, "this is life", report["gen"])
+
+
+def large_and_small(lake, proxy, **_):
+    """A small job that comes after a large one comes to its end too, and both hold each row once."""
+    large = sources.rows(months=6, series=24, per_day=48, seed=44)
+    lake.make_table("large")
+    first = lake.detached("large", lake.put("large/a.parquet", sources.parquet(large, group=20_000)))
+    readings, uri = begin(lake, "little", 45, months=1)
+    counts_hold(lake.backfill("little", uri))
+    same_rows(lake, "little", readings)
+    finish(lake, "large", first, large)
+
+
 ALL = (
     writer_killed_before_its_transaction, writer_killed_after_its_transaction, last_writer_dies, same_message_twice, two_planners,
-    live_commits, cancel_at_many_moments,
+    live_commits, cancel_at_many_moments, stale_writer, two_finalizers, old_writers, large_and_small,
 )  # fmt: skip

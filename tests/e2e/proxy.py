@@ -1,7 +1,7 @@
 """Stands between the functions and the emulator: counts their calls, and does to one of them what a scenario asks for.
 
 A rule is asked about each call (`service`, `action`, `body`); the first that wants it has it, once. `lose` performs the
-call and drops the answer; `kill` ends the function's process that made the call, before or after the call is performed."""
+call and drops the answer; `kill` ends the function's process that made the call, before or after the call is performed; `hold` lets it wait until the rule is `free`."""
 
 import collections
 import http.client
@@ -18,7 +18,8 @@ CALL_SECONDS = 120
 
 class Rule:
     def __init__(self, matches, do):
-        self.matches, self.do, self.used = matches, do, threading.Event()
+        self.matches, self.do = matches, do
+        self.used, self.free = threading.Event(), threading.Event()
 
 
 class Proxy:
@@ -82,6 +83,10 @@ class Proxy:
             request.close_connection = True
             rule.used.set()
             return
+        if rule is not None and rule.do == "hold":
+            rule.used.set()
+            rule.free.wait(CALL_SECONDS)
+            rule = None
         upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=CALL_SECONDS)
         try:
             # The host stays as it was signed.

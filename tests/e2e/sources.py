@@ -9,7 +9,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 FIRST = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
-SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("device_id", pa.string()), ("value", pa.float64()), ("quality", pa.int32())])
+SCHEMA = pa.schema(
+    [
+        pa.field("ts", pa.timestamp("us", "UTC"), nullable=False), pa.field("device_id", pa.string(), nullable=False),
+        pa.field("value", pa.float64()), pa.field("quality", pa.int32()),
+    ]
+)  # fmt: skip
 
 
 def rows(months=3, series=8, per_day=24, seed=1):
