@@ -12,7 +12,7 @@ from pyiceberg.catalog.glue import GlueCatalog
 from deploy import NAME
 from emulator import REGION, payload
 
-COMMAND_SECONDS = 120
+COMMAND_SECONDS = 60
 POLL_SECONDS = 0.5
 DATABASE, SOURCES = "iot", "exports"
 COLUMNS = "ts:timestamptz,device_id:string,value:double,quality:int"
