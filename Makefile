@@ -17,15 +17,19 @@ ROUNDS     ?= 5
 ENDPOINT   ?= http://127.0.0.1:4566
 ZIPS       ?= $(TARGET_DIR)/lambda
 LOCAL      := infra/examples/localstack
+# Builds the zips and calls functions on this machine; its linker comes as a Python package.
+LAMBDA_VENV := $(CURDIR)/.venv-lambda
+WATCH_PORT  := 19000
+FUNCTIONS   := planner writer finalizer refresher sweeper
 
 export TIMELAKE_BIN    ?= $(BINARY)
 export TIMELAKE_PYTHON ?= $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help check infra-check deploy-local destroy-local build build-tests venv test sim demo bench bench-b bench-own bench-metadata bench-kernels bench-compare bench-smoke clean-demo
+.PHONY: help check infra-check deploy-local destroy-local build build-tests venv test sim demo bench bench-b bench-own bench-metadata bench-kernels bench-compare bench-smoke clean-demo e2e chaos zips watch invoke
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 check: infra-check ## formatting and lints of all code, warnings are errors; the rules of infra/
 	cargo fmt --all --check
@@ -73,6 +77,9 @@ $(VENV)/$(STAMP): tests/python/requirements.txt
 $(BENCH_VENV)/$(STAMP): bench/requirements.txt
 	$(call make_venv,$(BENCH_VENV),$<)
 
+$(LAMBDA_VENV)/$(STAMP): tests/e2e/requirements.txt
+	$(call make_venv,$(LAMBDA_VENV),$<)
+
 test: venv build-tests ## all tests, tables judged by PyIceberg and DuckDB
 	@if cargo nextest --version >/dev/null 2>&1; then \
 	  cargo nextest run --cargo-profile $(PROFILE) --workspace $(FAILPOINTS); \
@@ -80,6 +87,25 @@ test: venv build-tests ## all tests, tables judged by PyIceberg and DuckDB
 	  echo "cargo-nextest is not installed: running cargo test"; \
 	  cargo test --profile $(PROFILE) --workspace $(FAILPOINTS); \
 	fi
+
+e2e: venv build ## the functions on an emulator of AWS, by the command line (ONLY=csv,poison; SKIP_E2E=1 skips it in make test)
+	$(VENV)/bin/python tests/e2e/run.py --bins $(TARGET_DIR)/$(PROFILE) $(if $(ONLY),--only $(ONLY))
+
+chaos: venv build ## what may go wrong on AWS: writers that die, lost messages, live commits (ONLY=two_planners; not in make test)
+	$(VENV)/bin/python tests/e2e/run.py --chaos --bins $(TARGET_DIR)/$(PROFILE) $(if $(ONLY),--only $(ONLY))
+
+zips: $(LAMBDA_VENV)/$(STAMP) ## the functions as zips for AWS, in target/lambda (release; ARCH is that of this machine)
+	. $(LAMBDA_VENV)/bin/activate && cargo lambda build --release --compiler cargo --output-format zip \
+	  $(foreach fn,$(FUNCTIONS),-p timelake-$(fn))
+	$(PYTHON) tests/e2e/sizes.py $(TARGET_DIR)/lambda
+
+watch: $(LAMBDA_VENV)/$(STAMP) ## the functions on 127.0.0.1:19000, compiled anew when they change, against the lake of deploy-local
+	. $(LAMBDA_VENV)/bin/activate && $(PYTHON) tests/e2e/watch.py $(LOCAL) cargo lambda watch \
+	  --invoke-address 127.0.0.1 --invoke-port $(WATCH_PORT)
+
+invoke: $(LAMBDA_VENV)/$(STAMP) ## one call of a function that make watch runs (FN=planner EVENT=events/planner/backfill.json)
+	. $(LAMBDA_VENV)/bin/activate && cargo lambda invoke $(or $(FN),planner) -A 127.0.0.1 -P $(WATCH_PORT) \
+	  --data-file $(or $(EVENT),events/planner/backfill.json)
 
 sim: ## the simulator: SEEDS=5000 from FIRST=0 on; SEED=n plays one and tells it step by step
 	SEEDS=$(or $(SEEDS),5000) FIRST=$(or $(FIRST),0) SEED=$(SEED) cargo test --profile $(PROFILE) --workspace $(FAILPOINTS) --test simulator \
