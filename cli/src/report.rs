@@ -416,7 +416,7 @@ pub fn exit_code(m: &RunManifest) -> u8 {
 
 /// Why the job stands still, for stderr.
 pub fn standing_error(m: &RunManifest, layout: Layout) -> Option<String> {
-    let error = m.error.as_ref().filter(|_| matches!(m.state, State::Hold | State::Rejected))?;
+    let error = m.error.as_ref().filter(|_| matches!(m.state, State::Hold | State::Rejected | State::Published))?;
     let mut out = error_text::for_people(error, layout);
     // The first one in source order is the error; the others are worth a line each.
     for other in m

@@ -140,6 +140,7 @@ fn job(table: &Table) -> JobRecord {
         table_uuid: table.metadata().uuid().to_string(),
         request_hash: "request".into(),
         request: BackfillRequest { table: TABLE.into(), rows: Default::default(), run: Default::default() },
+        opened_by: None,
         as_of: TimestampUs(0),
         window: Window::ALL,
         state: State::Planning,

@@ -58,10 +58,8 @@ async fn validated(ports: &Ports, message: &ValidateMessage, stop: &StopFlag) ->
 /// The feed knows all changed chunks.
 async fn refreshed(ports: &Ports, close: &CloseMessage) -> Result<()> {
     let Some(stands) = Stands::load(ports, life(&close.key)).await? else { return Ok(()) };
-    if refresh::close(&ports.engine, &stands.group).await? {
-        stands.told(ports).await?;
-    }
-    Ok(())
+    refresh::close(&ports.engine, &stands.group).await?;
+    stands.told(ports).await
 }
 
 /// How far one message takes a group: validation may take as long as a function may run, so it has a message of its own.

@@ -10,7 +10,7 @@ use crate::inventory::table_ident;
 use crate::ports::CommitOutcome;
 use crate::rounds::{self, SEND_BATCH, latest};
 use crate::store::{StoredPlan, load_refresh_plan, store_refresh_plan};
-use crate::tables::{CreateTable, create_table};
+use crate::tables::{CreateTable, create_table, start_main};
 use crate::tries::{Tries, change_group, new_snapshot_id};
 use crate::work::{Attempts, Held, Workers};
 use arrow::array::{ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
@@ -21,7 +21,7 @@ use iceberg::table::Table;
 use parquet::arrow::ArrowWriter;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use timelake_model::ledger::{GroupRecord, JobRecord, Phase, PlanRecord, RoundKey, State, UnitMessage, UnitState};
+use timelake_model::ledger::{GroupRecord, JobRecord, Phase, PlanRecord, RoundKey, State, UnitMessage, UnitRecord, UnitState};
 use timelake_model::receipt::ManifestRef;
 use timelake_model::refresh::{ChangedRange, RefreshPlan, RefreshReceipt};
 use timelake_model::{AttemptId, Error, Reason, Receipt, Result, TimestampUs, UnitReceipt, Window};
@@ -31,6 +31,9 @@ use tokio::runtime::Handle;
 /// The feed's columns: whose rows came, in which range, how many, and with which snapshot of the table.
 const COLUMNS: &str = "range_start:timestamptz!,range_end:timestamptz!,job:string!,generation:int!,publish_group:string!,rows:long!,\
                        snapshot_id:long!,published_at:timestamptz!";
+
+/// Rounds of a group, in each of which units that failed before are tried again.
+const MAX_ROUNDS: u32 = 100;
 
 /// Name of a table's feed of changes.
 pub fn feed_of(table: &str) -> String {
@@ -52,8 +55,16 @@ pub async fn open(engine: &Engine, job: &JobRecord, stored: &StoredPlan, group: 
     if plan.ranges.is_empty() {
         return refreshed(engine, group).await;
     }
-    let key = key(group);
-    let units: Vec<u32> = (0..plan.ranges.len() as u32).collect();
+    let known = units(engine, group).await?;
+    let failed: Vec<u32> = known.iter().filter(|u| u.state == UnitState::Failed).map(|u| u.unit).collect();
+    let last = known.iter().map(|u| u.key.round).max();
+    // Units that failed get a further round.
+    let (round, units) = match last {
+        Some(round) if failed.is_empty() || round >= MAX_ROUNDS => return resend(engine, group).await.map(|_| group.clone()),
+        Some(round) => (round + 1, failed),
+        None => (0, (0..plan.ranges.len() as u32).collect()),
+    };
+    let key = key(group, round);
     let hash = crate::identity::json_hash(&plan)?;
     let record = PlanRecord { key: key.clone(), plan_hash: hash, shards: PlanRecord::shards_for(units.len()), units, cursor: 0 };
     let record = engine.jobs.put_plan(&record).await?;
@@ -62,10 +73,14 @@ pub async fn open(engine: &Engine, job: &JobRecord, stored: &StoredPlan, group: 
     Ok(group.clone())
 }
 
+/// Of each unit the record of its highest round.
+async fn units(engine: &Engine, group: &GroupRecord) -> Result<Vec<UnitRecord>> {
+    Ok(latest(engine.jobs.units(&group.job, group.generation, Phase::Refresh, &group.group).await?, u32::MAX))
+}
+
 /// Sends the messages of units that are PENDING.
-pub async fn resend(engine: &Engine, group: &GroupRecord) -> Result<u64> {
-    let units = latest(engine.jobs.units(&group.job, group.generation, Phase::Refresh, &group.group).await?, u32::MAX);
-    let pending = units.into_iter().filter(|u| u.state == UnitState::Pending);
+async fn resend(engine: &Engine, group: &GroupRecord) -> Result<u64> {
+    let pending = units(engine, group).await?.into_iter().filter(|u| u.state == UnitState::Pending);
     let messages: Vec<UnitMessage> = pending.map(|u| UnitMessage { key: u.key, unit: u.unit }).collect();
     for batch in messages.chunks(SEND_BATCH) {
         engine.queue.send(batch).await?;
@@ -73,14 +88,26 @@ pub async fn resend(engine: &Engine, group: &GroupRecord) -> Result<u64> {
     Ok(messages.len() as u64)
 }
 
-/// The group is REFRESHED once all its units are DONE; `false`: they are not.
+/// The group is REFRESHED once all its units are DONE; `false`: they are not. What failed is told by the group, whose rows are
+/// on `main` all the same.
 pub async fn close(engine: &Engine, group: &GroupRecord) -> Result<bool> {
-    let units = latest(engine.jobs.units(&group.job, group.generation, Phase::Refresh, &group.group).await?, u32::MAX);
-    let done = !units.is_empty() && units.iter().all(|u| u.state == UnitState::Done);
-    if done {
-        refreshed(engine, group).await?;
+    let units = units(engine, group).await?;
+    if !units.is_empty() && units.iter().all(|u| u.state == UnitState::Done) {
+        return refreshed(engine, group).await.map(|_| true);
     }
-    Ok(done)
+    if !units.iter().any(|u| u.state == UnitState::Pending)
+        && let Some(error) = units.into_iter().find_map(|u| u.error)
+    {
+        change_group(engine, group, |g| {
+            let changes = g.state == State::Published && g.error.as_ref() != Some(&error);
+            if changes {
+                g.error = Some(error.clone());
+            }
+            changes
+        })
+        .await?;
+    }
+    Ok(false)
 }
 
 async fn refreshed(engine: &Engine, group: &GroupRecord) -> Result<GroupRecord> {
@@ -88,6 +115,7 @@ async fn refreshed(engine: &Engine, group: &GroupRecord) -> Result<GroupRecord> 
         let changes = g.state == State::Published;
         if changes {
             g.state = State::Refreshed;
+            g.error = None;
         }
         changes
     })
@@ -156,8 +184,8 @@ async fn refresh(engine: &Engine, job: &JobRecord, key: &RoundKey, unit: u32, at
     }
 }
 
-fn key(group: &GroupRecord) -> RoundKey {
-    RoundKey { job: group.job.clone(), generation: group.generation, phase: Phase::Refresh, group: group.group.clone(), round: 0 }
+fn key(group: &GroupRecord, round: u32) -> RoundKey {
+    RoundKey { job: group.job.clone(), generation: group.generation, phase: Phase::Refresh, group: group.group.clone(), round }
 }
 
 async fn published_at(engine: &Engine, job: &JobRecord, snapshot: i64) -> Result<TimestampUs> {
@@ -188,7 +216,7 @@ async fn feed(engine: &Engine, table: &str) -> Result<Table> {
     let ident = table_ident(&name)?;
     match engine.catalog.load(&ident).await {
         Err(e) if e.reason == Reason::TableNotFound => {}
-        found => return found,
+        found => return started(engine, found?).await,
     }
     let keys = ["job", "generation", "publish_group", "range_start"].map(String::from).to_vec();
     let create = CreateTable {
@@ -205,7 +233,12 @@ async fn feed(engine: &Engine, table: &str) -> Result<Table> {
         Err(e) if e.reason == Reason::TableExists => {}
         made => drop(made?),
     }
-    engine.catalog.load(&ident).await
+    started(engine, engine.catalog.load(&ident).await?).await
+}
+
+/// Another refresher may have made it and not come to its first snapshot.
+async fn started(engine: &Engine, feed: Table) -> Result<Table> {
+    start_main(engine.catalog.as_ref(), engine.clock.as_ref(), feed).await
 }
 
 /// What is told of one range.

@@ -74,6 +74,8 @@ impl Follow<'_> {
     async fn is_over(&self, job: &JobRecord, groups: &[GroupRecord]) -> Result<bool> {
         Ok(match job.state {
             State::Refreshed | State::Hold | State::Rejected | State::Cancelled | State::RolledBack => true,
+            // Its rows are on main; that its feed does not know is tried again by the sweeper.
+            State::Published => groups.iter().any(|g| g.state == State::Published && g.error.is_some()),
             // Whoever validated it keeps its manifest.
             State::Staged if self.stage_only => report::kept(self.engine, job).await.is_some_and(|kept| {
                 let round = |group: &GroupRecord| kept.groups.iter().any(|k| k.group == group.group.0 && k.round == group.round);
