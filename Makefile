@@ -80,13 +80,14 @@ $(BENCH_VENV)/$(STAMP): bench/requirements.txt
 $(LAMBDA_VENV)/$(STAMP): tests/e2e/requirements.txt
 	$(call make_venv,$(LAMBDA_VENV),$<)
 
-test: venv build-tests ## all tests, tables judged by PyIceberg and DuckDB
+test: venv build-tests ## all tests, tables judged by PyIceberg and DuckDB; last the functions on an emulator of AWS
 	@if cargo nextest --version >/dev/null 2>&1; then \
 	  cargo nextest run --cargo-profile $(PROFILE) --workspace $(FAILPOINTS); \
 	else \
 	  echo "cargo-nextest is not installed: running cargo test"; \
 	  cargo test --profile $(PROFILE) --workspace $(FAILPOINTS); \
 	fi
+	$(VENV)/bin/python tests/e2e/run.py --bins $(TARGET_DIR)/$(PROFILE)
 
 e2e: venv build ## the functions on an emulator of AWS, by the command line (ONLY=csv,poison; SKIP_E2E=1 skips it in make test)
 	$(VENV)/bin/python tests/e2e/run.py --bins $(TARGET_DIR)/$(PROFILE) $(if $(ONLY),--only $(ONLY))

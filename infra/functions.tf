@@ -54,24 +54,39 @@ module "function" {
   }
 }
 
-resource "aws_cloudwatch_event_rule" "sweep" {
-  name                = "${var.name}-sweep"
+# What lies around is looked for as soon as it may be missed; what is left behind is only space.
+locals {
+  schedules = {
+    sweep   = { expression = "rate(${var.sweep_minutes} minutes)", input = null }
+    collect = { expression = "rate(1 day)", input = jsonencode({ action = "collect" }) }
+  }
+}
+
+resource "aws_cloudwatch_event_rule" "sweeper" {
+  for_each = local.schedules
+
+  name                = "${var.name}-${each.key}"
   description         = "Calls the sweeper"
-  schedule_expression = "rate(${var.sweep_minutes} minutes)"
+  schedule_expression = each.value.expression
   tags                = var.tags
 }
 
-resource "aws_cloudwatch_event_target" "sweep" {
-  rule = aws_cloudwatch_event_rule.sweep.name
-  arn  = module.function["sweeper"].arn
+resource "aws_cloudwatch_event_target" "sweeper" {
+  for_each = local.schedules
+
+  rule  = aws_cloudwatch_event_rule.sweeper[each.key].name
+  arn   = module.function["sweeper"].arn
+  input = each.value.input
 }
 
-resource "aws_lambda_permission" "sweep" {
-  statement_id  = "schedule"
+resource "aws_lambda_permission" "sweeper" {
+  for_each = local.schedules
+
+  statement_id  = each.key
   action        = "lambda:InvokeFunction"
   function_name = module.function["sweeper"].name
   principal     = "events.amazonaws.com"
-  source_arn    = aws_cloudwatch_event_rule.sweep.arn
+  source_arn    = aws_cloudwatch_event_rule.sweeper[each.key].arn
 }
 
 # The next sweep is as good as another try at this one.

@@ -185,8 +185,10 @@ run "what_calls_whom" {
     error_message = "The ledger's stream calls the sweeper."
   }
   assert {
-    condition     = aws_cloudwatch_event_rule.sweep.schedule_expression == "rate(5 minutes)" && aws_cloudwatch_event_target.sweep.arn == module.function["sweeper"].arn
-    error_message = "The sweeper looks every five minutes."
+    condition = { for name, rule in aws_cloudwatch_event_rule.sweeper : name => rule.schedule_expression } == {
+      sweep = "rate(5 minutes)", collect = "rate(1 day)"
+    } && alltrue([for target in aws_cloudwatch_event_target.sweeper : target.arn == module.function["sweeper"].arn])
+    error_message = "The sweeper looks every five minutes, and collects every day."
   }
   assert {
     condition = alltrue([for f in module.function : f.environment == tomap({
@@ -198,6 +200,7 @@ run "what_calls_whom" {
       TIMELAKE_REFRESH_QUEUE_URL    = "https://sqs/timelake-refresh"
       TIMELAKE_WAREHOUSE            = "s3://${aws_s3_bucket.this[0].id}/warehouse"
       TIMELAKE_JOBS                 = "s3://${aws_s3_bucket.this[0].id}/jobs"
+      TIMELAKE_WRITER_MEMORY_MB     = "1769"
       TIMELAKE_MEMORY_MB            = "1769"
     })])
     error_message = "All functions have the same environment, and nothing else."

@@ -10,10 +10,12 @@ use std::time::Duration;
 use timelake_aws::round_of_counter;
 use timelake_engine::ports::UnitEnd;
 use timelake_engine::progress::StopFlag;
+use timelake_engine::upkeep::{self, Collected, GcOptions};
 use timelake_engine::{Engine, fanin, rounds, stage, store, tries};
 use timelake_functions::{Ports, batch, decode};
 use timelake_model::ledger::{GroupRecord, JobRecord, RoundKey, State, UnitMessage};
 use timelake_model::messages::Signal;
+use timelake_model::time::IsoDuration;
 use timelake_model::{AttemptId, Error, JobId, Kind, Reason, Result, UnitReceipt};
 
 /// Times that units which failed for want of a service are tried again without being asked.
@@ -21,6 +23,9 @@ const MAX_AUTO_RESUMED: u32 = 3;
 
 /// How often what is written goes to the branch. Cleaners take files that no snapshot has named for three days.
 const KEPT_EVERY: Duration = Duration::from_secs(20 * 3_600);
+
+/// How long what nobody needs stays, should somebody need it after all.
+const GRACE: &str = "P7D";
 
 /// A message that failed five times.
 #[derive(Debug, Deserialize)]
@@ -30,7 +35,7 @@ enum Letter {
     Unit(UnitMessage),
 }
 
-/// The schedule, dead letters, or changes of the ledger's counters.
+/// The two schedules, dead letters, or changes of the ledger's counters.
 pub async fn handle(ports: &Ports, event: Value, stop: &StopFlag) -> Result<Value> {
     match event.pointer("/Records/0/eventSource").and_then(Value::as_str) {
         Some("aws:sqs") => {
@@ -41,6 +46,7 @@ pub async fn handle(ports: &Ports, event: Value, stop: &StopFlag) -> Result<Valu
             counted(ports, parsed(event)?).await?;
             Ok(Value::Null)
         }
+        _ if event.get("action").and_then(Value::as_str) == Some("collect") => json_of(&collect(ports).await?),
         _ => {
             let swept = sweep(ports, stop).await?;
             Ok(json!({ "jobs": swept }))
@@ -140,6 +146,15 @@ async fn sweep(ports: &Ports, stop: &StopFlag) -> Result<u32> {
         }
     }
     Ok(swept)
+}
+
+/// What jobs left behind and nobody has touched for a week. Jobs are over or their window is: no writer works that long.
+async fn collect(ports: &Ports) -> Result<Collected> {
+    let options = GcOptions { older_than: IsoDuration::parse(GRACE)?, dry_run: false };
+    let collected = upkeep::collect(&ports.engine, &options, &|_| false).await?;
+    tracing::info!(things = collected.items.len(), bytes = collected.bytes, "collected");
+    // A function's answer has room for 6 MB.
+    Ok(Collected { items: vec![], ..collected })
 }
 
 /// What is written and not staged is put on the branch: of a group on HOLD at once, else once a day.

@@ -46,7 +46,7 @@ module "timelake" {
 
 # An emulator that enforces IAM asks for a right to batches, which AWS has in sqs:SendMessage.
 resource "aws_iam_role_policy" "batches" {
-  for_each = toset(["planner", "finalizer", "sweeper"])
+  for_each = toset(["planner", "writer", "finalizer", "refresher", "sweeper"])
 
   name = "batches"
   role = module.timelake.function_names[each.key]

@@ -39,3 +39,12 @@ async fn a_process_opens_everything_once_and_makes_an_engine_of_it() {
     assert_eq!(got.messages().len(), 1);
     assert!(engine.objects.put_if_absent(&format!("{}/x", engine.jobs_root), "x".into()).await.unwrap());
 }
+
+#[test]
+fn every_variable_is_in_the_docs() {
+    let docs = std::fs::read_to_string(timelake_tests::workspace().join("infra/README.md")).unwrap();
+    for variable in timelake_aws::VARIABLES {
+        let line = format!("| `{}` | {} |", variable.name, variable.what);
+        assert!(docs.contains(&line), "infra/README.md lacks: {line}");
+    }
+}
