@@ -11,9 +11,13 @@ from scenarios import OVER, counts_hold, same_rows
 LIVE_SECONDS = 0.2
 
 
+# The message of a writer that was killed stays hidden for six times the writer's timeout (30 s).
+OVER_SECONDS = 300
+
+
 def finish(lake, name, job, *loads):
     """Sweeps until the job is over, as the schedule would."""
-    until(f"job {job} is over", lambda: lake.sweep() is not None and lake.state(job) == OVER, 180)
+    until(f"job {job} is over", lambda: lake.sweep() is not None and lake.state(job) == OVER, OVER_SECONDS)
     report = lake.run("backfill", "report", job)
     counts_hold(report)
     same_rows(lake, name, *loads)
@@ -103,7 +107,7 @@ def live_commits(lake, proxy, **_):
     """Live rows are committed every 200 ms while the job is published: none is lost, none is there twice."""
     readings, uri = begin(lake, "live", 26)
     stop, live, failures = threading.Event(), [], []
-    moment = max(r[0] for r in readings).replace(month=6)
+    moment = max(r[0] for r in readings).replace(month=6, day=1)
 
     def ingest():
         for step in range(10_000):

@@ -144,11 +144,12 @@ def named(request):
 
 def kill_caller(port):
     """Ends the process that holds this end of a connection on this machine."""
-    inode = None
+    # Of older connections from this port only the number is left, without a holder (inode 0).
+    held = set()
     for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
         fields = line.split()
-        if int(fields[1].split(":")[1], 16) == port:
-            inode = f"socket:[{fields[9]}]"
+        if int(fields[1].split(":")[1], 16) == port and fields[9] != "0":
+            held.add(f"socket:[{fields[9]}]")
     for process in Path("/proc").iterdir():
         if not process.name.isdigit() or int(process.name) == os.getpid():
             continue
@@ -156,7 +157,7 @@ def kill_caller(port):
             # Only a function of ours: its executable is called bootstrap.
             if Path(os.readlink(process / "exe")).name != "bootstrap":
                 continue
-            if any(os.readlink(fd) == inode for fd in (process / "fd").iterdir()):
+            if any(os.readlink(fd) in held for fd in (process / "fd").iterdir()):
                 os.kill(int(process.name), signal.SIGKILL)
                 return
         except OSError:

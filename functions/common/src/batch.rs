@@ -3,7 +3,7 @@
 use crate::Tally;
 use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent, SqsMessage};
 use serde::de::DeserializeOwned;
-use timelake_model::{Error, Result};
+use timelake_model::{Error, Reason, Result};
 use tracing::Instrument;
 
 /// Takes the messages one after the other. The answer names those that are to come again.
@@ -15,8 +15,9 @@ pub async fn batch(tally: &Tally, event: SqsEvent, mut take: impl AsyncFnMut(&Sq
         let taken = take(&message).instrument(span).await;
         tally.message(taken.is_err());
         if let Err(error) = taken {
-            // Errors may hold values of rows; only what kind they are goes to the log.
-            tracing::warn!(kind = %error.kind, reason = %error.reason, message = %id, "a message comes again");
+            // Errors may hold values of rows; only what kind they are goes to the log. What AWS refuses, it names.
+            let refused = Some(&error.message).filter(|_| error.reason == Reason::AccessDenied);
+            tracing::warn!(kind = %error.kind, reason = %error.reason, refused, message = %id, "a message comes again");
             let mut failure = BatchItemFailure::default();
             failure.item_identifier = id;
             response.batch_item_failures.push(failure);

@@ -218,7 +218,6 @@ impl TableCatalog for GlueCatalog {
         if self.find(table).await?.is_some() {
             return Err(table_exists(table));
         }
-        self.make_database(database).await?;
         let location = MetadataLocation::new_with_metadata(metadata.location(), &metadata);
         self.write_metadata(&metadata, &location).await?;
         let location = location.to_string();
@@ -230,7 +229,15 @@ impl TableCatalog for GlueCatalog {
                 Err(failure) => Err(failure),
             }
         };
-        match tried(&self.settings, call).await {
+        let made = match tried(&self.settings, call).await {
+            // The database is nearly always there, and who may make tables in it need not be one who may make databases.
+            (Err(failure), _) if failure.has_code(MISSING) => {
+                self.make_database(database).await?;
+                tried(&self.settings, call).await
+            }
+            made => made,
+        };
+        match made {
             (Ok(true), _) => {}
             // Perhaps by an earlier try of this call.
             (Ok(false), true) if self.pointer(table).await?.as_ref() == Some(&location) => {}
