@@ -38,41 +38,29 @@ def begin(lake: Lake, name, seed, months=3):
     return readings, lake.put(f"{name}/a.parquet", sources.parquet(readings))
 
 
+def killed_at_its_end(lake, proxy, name, seed, when, months=3):
+    """A load whose writer dies at the transaction that ends its unit."""
+    readings, uri = begin(lake, name, seed, months)
+    rule = proxy.once("DynamoDB", "TransactWriteItems", f"kill {when}", needle=b'"DONE"')
+    job = lake.detached(name, uri)
+    until("a writer died", rule.used.is_set)
+    finish(lake, name, job, readings)
+
+
 def writer_killed_before_its_transaction(lake, proxy, **_):
     """A writer that dies after its upload, before it ends its unit: another attempt ends it; each row once."""
-    readings, uri = begin(lake, "killedbefore", 21)
-    rule = proxy.once("DynamoDB", "TransactWriteItems", "kill before", needle=b'"DONE"')
-    job = lake.detached("killedbefore", uri)
-    until("a writer died", rule.used.is_set)
-    finish(lake, "killedbefore", job, readings)
+    killed_at_its_end(lake, proxy, "killedbefore", 21, "before")
 
 
 def writer_killed_after_its_transaction(lake, proxy, **_):
     """A writer that dies after its unit ended, before the message is acknowledged: the message does nothing the next time."""
-    readings, uri = begin(lake, "killedafter", 22)
-    rule = proxy.once("DynamoDB", "TransactWriteItems", "kill after", needle=b'"DONE"')
-    job = lake.detached("killedafter", uri)
-    until("a writer died", rule.used.is_set)
-    finish(lake, "killedafter", job, readings)
+    killed_at_its_end(lake, proxy, "killedafter", 22, "after")
 
 
 def last_writer_dies(lake, proxy, **_):
     """The last writer dies right after its transaction, and the stream is off: the sweeper closes the round."""
-    readings, uri = begin(lake, "lastwriter", 23, months=1)
-    mapping = stream(lake)
-    lake.functions.update_event_source_mapping(UUID=mapping, Enabled=False)
-    try:
-        rule = proxy.once("DynamoDB", "TransactWriteItems", "kill after", needle=b'"DONE"')
-        job = lake.detached("lastwriter", uri)
-        until("the writer died", rule.used.is_set)
-        finish(lake, "lastwriter", job, readings)
-    finally:
-        lake.functions.update_event_source_mapping(UUID=mapping, Enabled=True)
-
-
-def stream(lake):
-    mappings = lake.functions.list_event_source_mappings(FunctionName=lake.stack.function("sweeper"))["EventSourceMappings"]
-    return next(m["UUID"] for m in mappings if ":dynamodb:" in m["EventSourceArn"])
+    with lake.asleep("sweeper", source=":dynamodb:"):
+        killed_at_its_end(lake, proxy, "lastwriter", 23, "after", months=1)
 
 
 def same_message_twice(lake, proxy, **_):
@@ -146,8 +134,7 @@ def cancel_at_many_moments(lake, proxy, **_):
         state = lake.wait(job, "CANCELLED", "PUBLISHED", "REFRESHED")
         seen.add(state)
         same_rows(lake, name, *([] if state == "CANCELLED" else [readings]))
-        locks = [key for key in lake.table(name).metadata.properties if key.startswith("timelake.lock.")]
-        expect(not locks, f"cancelled after {step * POLL_SECONDS} s, and locked:", locks)
+        expect(not lake.locks(name), f"cancelled after {step * POLL_SECONDS} s, and locked:", lake.locks(name))
         present(lake, name)
     expect("CANCELLED" in seen, "no cancel was in time:", seen)
 
@@ -170,10 +157,10 @@ def two_finalizers(lake, proxy, **_):
     """Several are told at once to publish a staged job: it is published once."""
     readings, uri = begin(lake, "finalizers", 42)
     job = lake.backfill("finalizers", uri, "--stage-only")["job"]
-    group = lake.status(job)["groups"][0]
-    order = {"message": "validate", "job": job, "gen": 1, "group": group["group"], "round": group["round"], "publish": True}
-    for _ in range(3):
-        lake.sqs.send_message(QueueUrl=lake.stack.outputs["queue_urls"]["close"], MessageBody=json.dumps(order))
+    publishing = [lake.start("backfill", "publish", job, "--json") for _ in range(3)]
+    for process in publishing:
+        out, err = process.communicate(timeout=120)
+        expect(process.returncode == 0, "a publish ended with", process.returncode, out, err)
     finish(lake, "finalizers", job, readings)
     tags = [ref for ref in lake.table("finalizers").metadata.refs if ref.startswith("timelake/published/")]
     expect(len(tags) == 1, "published as", tags)

@@ -1,5 +1,6 @@
 """A lake on AWS by the command line, its tables by PyIceberg, its services by botocore."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -102,6 +103,20 @@ class Lake:
         body = payload(answer)
         expect("FunctionError" not in answer, f"{function}:", body)
         return body
+
+    @contextlib.contextmanager
+    def asleep(self, function, source=":sqs:"):
+        """While it lasts, the function is not called by its queue (or by another source)."""
+        mappings = self.functions.list_event_source_mappings(FunctionName=self.stack.function(function))["EventSourceMappings"]
+        uuid = next(m["UUID"] for m in mappings if source in m["EventSourceArn"])
+        self.functions.update_event_source_mapping(UUID=uuid, Enabled=False)
+        try:
+            yield
+        finally:
+            self.functions.update_event_source_mapping(UUID=uuid, Enabled=True)
+
+    def locks(self, name):
+        return [key for key in self.table(name).metadata.properties if key.startswith("timelake.lock.")]
 
     def sweep(self):
         return self.invoke("sweeper", {"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}})

@@ -109,7 +109,7 @@ def cancelled(lake, **_):
     lake.run("backfill", "cancel", report["job"])
     metadata = lake.table(name).metadata
     expect(metadata.current_snapshot_id == before and list(metadata.refs) == ["main"], "left behind:", list(metadata.refs))
-    expect(not [key for key in metadata.properties if key.startswith("timelake.lock.")], "a lock is left")
+    expect(not lake.locks(name), "a lock is left")
     report = lake.backfill(name, uri)
     expect(report["gen"] == 2 and report["state"] == OVER, report["gen"], report["state"])
     same_rows(lake, name, readings)
@@ -122,9 +122,7 @@ def poison(lake, **_):
     lake.make_table(name)
     body = sources.parquet(readings)
     uri = lake.put("poison/a.parquet", body)
-    mapping = lake.functions.list_event_source_mappings(FunctionName=lake.stack.function("writer"))["EventSourceMappings"][0]
-    lake.functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
-    try:
+    with lake.asleep("writer"):
         job = lake.detached(name, uri)
         lake.wait(job, "WRITING")
         queue = lake.stack.outputs["queue_urls"]["work"]
@@ -132,8 +130,6 @@ def poison(lake, **_):
         until("a unit's message is given up", lambda: given_up(lake, queue), 60)
         lake.wait(job, "HOLD")
         same_rows(lake, name)
-    finally:
-        lake.functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
     report = lake.run("backfill", "resume", job)
     expect(report["state"] == OVER, "after the resume the job is", report["state"], report.get("error"))
     counts_hold(report)
@@ -154,20 +150,16 @@ def changed_source(lake, **_):
     lake.make_table(name)
     body = sources.parquet(readings)
     uri = lake.put("changed/a.parquet", body)
-    mapping = lake.functions.list_event_source_mappings(FunctionName=lake.stack.function("writer"))["EventSourceMappings"][0]
-    lake.functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
-    try:
+    with lake.asleep("writer"):
         job = lake.detached(name, uri)
         lake.wait(job, "WRITING")
         lake.put("changed/a.parquet", sources.parquet(readings[:-1]))
-    finally:
-        lake.functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
     lake.wait(job, "HOLD")
     units = lake.status(job)["units"]
     expect(any((u.get("error") or {}).get("reason") == "source_changed" for u in units), "no unit says source_changed:", units)
     same_rows(lake, name)
     lake.run("backfill", "cancel", job)
-    expect(not [key for key in lake.table(name).metadata.properties if key.startswith("timelake.lock.")], "a lock is left")
+    expect(not lake.locks(name), "a lock is left")
 
 
 def lost_commit(lake, proxy, **_):

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
-use timelake_engine::{publish, stage};
+use timelake_engine::publish;
+use timelake_engine::stage::Staging;
 use timelake_model::{Error, Result};
 use world::World;
 
@@ -49,7 +50,8 @@ async fn run(folder: &Path, files: u32, units: u32) -> Result<Value> {
     reset_peak();
 
     let staging = Cost::start();
-    let group = stage::stage(&world.engine, &world.job, &world.stored, &world.group, &world.receipts).await?;
+    let World { engine, job, stored, group, receipts, .. } = &world;
+    let group = Staging { engine, job, stored, group, receipts }.stage().await?;
     let staging = staging.end();
     world.catalog.others_come_first(MOVES);
     let publishing = Cost::start();

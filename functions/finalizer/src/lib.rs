@@ -33,7 +33,7 @@ async fn written(ports: &Ports, close: &CloseMessage, stop: &StopFlag) -> Result
         _ => stands.group.clone(),
     };
     match group.state {
-        State::Staged => fanin::validate(ports.signals.as_ref(), &group, false).await,
+        State::Staged => fanin::validate(ports.signals.as_ref(), &group).await,
         State::Published => stands.published(ports, &group).await,
         _ => stands.told(ports).await,
     }
@@ -43,10 +43,7 @@ async fn written(ports: &Ports, close: &CloseMessage, stop: &StopFlag) -> Result
 async fn validated(ports: &Ports, message: &ValidateMessage, stop: &StopFlag) -> Result<()> {
     let Some(stands) = Stands::load(ports, (&message.job, message.generation, &message.group)).await? else { return Ok(()) };
     let group = match stands.group.state {
-        State::Staged | State::Validating => {
-            let stage_only = stands.job.request.run.stage_only && !message.publish;
-            stands.go_on(ports, Turn::Publish { stage_only }, stop).await?
-        }
+        State::Staged | State::Validating => stands.go_on(ports, Turn::Publish, stop).await?,
         _ => stands.group.clone(),
     };
     match group.state {
@@ -66,7 +63,7 @@ async fn refreshed(ports: &Ports, close: &CloseMessage) -> Result<()> {
 #[derive(Clone, Copy)]
 enum Turn {
     Stage,
-    Publish { stage_only: bool },
+    Publish,
 }
 
 fn life(key: &RoundKey) -> (&JobId, u32, &GroupName) {
@@ -94,7 +91,7 @@ impl Stands {
     /// Takes the group as far as the turn goes; what it is then.
     async fn go_on(&self, ports: &Ports, turn: Turn, stop: &StopFlag) -> Result<GroupRecord> {
         let engine = &ports.engine;
-        let stage_only = matches!(turn, Turn::Publish { stage_only: true });
+        let stage_only = self.job.request.run.stage_only;
         let life = Life { engine, job: &self.job, stored: &self.stored, resume: false, stage_only };
         let mut hands = Finalizing { ports, stands: self, turn, stop };
         life.go_on_with(&mut hands, self.group.clone()).await?;
@@ -132,7 +129,7 @@ impl Hands for Finalizing<'_> {
         self.stop.check()?;
         Ok(match self.turn {
             Turn::Stage => group.state == State::Writing,
-            Turn::Publish { .. } => matches!(group.state, State::Staged | State::Validating),
+            Turn::Publish => matches!(group.state, State::Staged | State::Validating),
         })
     }
 

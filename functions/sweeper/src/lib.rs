@@ -10,8 +10,9 @@ use std::time::Duration;
 use timelake_aws::round_of_counter;
 use timelake_engine::ports::UnitEnd;
 use timelake_engine::progress::StopFlag;
+use timelake_engine::stage::Staging;
 use timelake_engine::upkeep::{self, Collected, GcOptions};
-use timelake_engine::{Engine, fanin, rounds, stage, store, tries};
+use timelake_engine::{Engine, fanin, rounds, store, tries};
 use timelake_functions::{Ports, batch, decode};
 use timelake_model::ledger::{GroupRecord, JobRecord, RoundKey, State, UnitMessage};
 use timelake_model::messages::Signal;
@@ -171,7 +172,7 @@ async fn keep(ports: &Ports, job: &JobRecord) -> Result<()> {
         let receipts: Vec<UnitReceipt> = units.into_iter().filter_map(|u| u.receipt?.into_written()).collect();
         let kept = group.kept.filter(|kept| kept.round == group.round).map_or(0, |kept| kept.units as usize);
         if receipts.len() > kept && receipts.iter().any(|r| !r.files.is_empty()) {
-            stage::keep(engine, job, &stored, &group, &receipts).await?;
+            Staging { engine, job, stored: &stored, group: &group, receipts: &receipts }.keep().await?;
         }
     }
     Ok(())

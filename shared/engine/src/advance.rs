@@ -6,9 +6,10 @@ use crate::inventory::table_ident;
 use crate::plan::{self, PlanLimits};
 use crate::publish::{self, Overlap, Published};
 use crate::rounds::{self, Again};
+use crate::stage::Staging;
 use crate::store::{self, RoundBase, StoredPlan};
 use crate::tries::{change_group, change_job, settle_job};
-use crate::{Engine, cancel, stage, validate};
+use crate::{Engine, cancel, validate};
 use std::future::Future;
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitRecord, UnitState};
 use timelake_model::verdict::{Check, Verdict};
@@ -191,7 +192,8 @@ impl Life<'_> {
                 Overlap::Again { units, base } => self.derive_again(hands, group, units, base).await.map(Some),
             };
         }
-        hands.stage(stage::stage(engine, job, stored, group, &receipts)).await.map(Some)
+        let staging = Staging { engine, job, stored, group, receipts: &receipts };
+        hands.stage(staging.stage()).await.map(Some)
     }
 
     /// `None`: it stays staged, as asked.

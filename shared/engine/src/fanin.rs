@@ -16,10 +16,10 @@ async fn close(signals: &dyn Signals, key: &RoundKey) -> Result<()> {
     signals.signal(&Signal::Close(CloseMessage { key: key.clone() })).await
 }
 
-/// Says that a group is staged. `publish`: although its job is to stay staged.
-pub async fn validate(signals: &dyn Signals, group: &GroupRecord, publish: bool) -> Result<()> {
+/// Says that a group is staged.
+pub async fn validate(signals: &dyn Signals, group: &GroupRecord) -> Result<()> {
     let (job, generation, round, group) = (group.job.clone(), group.generation, group.round, group.group.clone());
-    signals.signal(&Signal::Validate(ValidateMessage { job, generation, group, round, publish })).await
+    signals.signal(&Signal::Validate(ValidateMessage { job, generation, group, round })).await
 }
 
 /// Says that a round is over, if none of its units is left.
@@ -51,7 +51,7 @@ pub async fn nudge(engine: &Engine, signals: &dyn Signals, job: &JobRecord, rese
     for group in engine.jobs.groups(&job.job, job.generation).await? {
         match group.state {
             State::Writing => writing(engine, signals, &group, resend).await?,
-            State::Staged | State::Validating if !job.request.run.stage_only => validate(signals, &group, false).await?,
+            State::Staged | State::Validating if !job.request.run.stage_only => validate(signals, &group).await?,
             State::Published => published(engine, job, &group).await?,
             _ => {}
         }

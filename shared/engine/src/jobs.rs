@@ -1,9 +1,10 @@
 //! What is asked about jobs and told of them, whoever runs them and wherever their lake is: from the ledger and the
 //! job's folder alone.
 
+use crate::inventory::open_table;
 use crate::progress::{Progress, Step, StopFlag};
 use crate::tables::show_table;
-use crate::{Engine, cancel, land, report, rounds, store, tables, validate};
+use crate::{Engine, cancel, land, open, report, rounds, store, tables, validate};
 use serde::Serialize;
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitRecord, UnitState};
 use timelake_model::manifest::RunManifest;
@@ -175,6 +176,12 @@ pub async fn nothing_to_do(engine: &Engine, job: &JobRecord) -> Result<RunManife
     manifest.counts = Counts::default();
     (manifest.rollup_ranges, manifest.chunks, manifest.series_outliers) = (vec![], vec![], vec![]);
     Ok(manifest)
+}
+
+/// A `main_set_back` error if `main` no longer stands on what the job published.
+pub async fn still_published(engine: &Engine, job: &JobId) -> Result<()> {
+    let Some(job) = engine.jobs.job(job).await? else { return Ok(()) };
+    open::still_published(engine, &open_table(engine, &job.table).await?, &job).await
 }
 
 /// Validates what is staged and says what was checked; publishes nothing.

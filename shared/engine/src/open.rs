@@ -121,7 +121,7 @@ fn lives_before(open: &OpenTable, job: &JobId) -> Result<u32> {
 }
 
 /// `main` still stands on what the job published, or that is too long ago to tell.
-async fn still_published(engine: &Engine, open: &OpenTable, job: &JobRecord) -> Result<()> {
+pub async fn still_published(engine: &Engine, open: &OpenTable, job: &JobRecord) -> Result<()> {
     let groups = engine.jobs.groups(&job.job, job.generation).await?;
     let metadata = open.table.metadata();
     for published in groups.iter().filter_map(|g| g.published_snapshot) {

@@ -48,139 +48,144 @@ pub fn list_path(location: &str, group: &GroupRecord, snapshot_id: i64, random: 
     timelake_table::list_path(location, snapshot_id, &format!("{}-g{}-{random:016x}", group.job, group.generation))
 }
 
-/// Commits the staged snapshot; returns the group as stored. Repeating it is safe.
-pub async fn stage(
-    engine: &Engine,
-    job: &JobRecord,
-    stored: &StoredPlan,
-    group: &GroupRecord,
-    receipts: &[UnitReceipt],
-) -> Result<GroupRecord> {
-    let ident = table_ident(&job.table)?;
-    let branch = branch_name(&job.job, job.generation, &group.group);
-    let mut tries = Tries::new(engine.clock.as_ref(), "staging");
-    loop {
-        let table = engine.catalog.load(&ident).await?;
-        let metadata = table.metadata();
-        same_table(&table, &stored.plan)?;
-        let id = match group.next_snapshot {
-            Some(id) => id,
-            None => new_snapshot_id(engine.clock.as_ref(), &table),
-        };
-        let round = group.round;
-        let to_stage = |g: &GroupRecord| g.state == State::Writing && g.round == round && !g.cancel_requested;
-        let group = change_group(engine, group, |g| {
-            let unset = to_stage(g) && g.next_snapshot.is_none();
-            if unset {
-                g.next_snapshot = Some(id);
+/// A group and what its units wrote, to be put on its branch.
+pub struct Staging<'a> {
+    pub engine: &'a Engine,
+    pub job: &'a JobRecord,
+    pub stored: &'a StoredPlan,
+    pub group: &'a GroupRecord,
+    pub receipts: &'a [UnitReceipt],
+}
+
+impl Staging<'_> {
+    /// Commits the staged snapshot; returns the group as stored. Repeating it is safe.
+    pub async fn stage(&self) -> Result<GroupRecord> {
+        let engine = self.engine;
+        let mut tries = Tries::new(engine.clock.as_ref(), "staging");
+        loop {
+            let (table, at) = self.branch().await?;
+            let id = match self.group.next_snapshot {
+                Some(id) => id,
+                None => new_snapshot_id(engine.clock.as_ref(), &table),
+            };
+            let to_stage = |g: &GroupRecord| g.state == State::Writing && g.round == self.group.round && !g.cancel_requested;
+            let group = change_group(engine, self.group, |g| {
+                let unset = to_stage(g) && g.next_snapshot.is_none();
+                if unset {
+                    g.next_snapshot = Some(id);
+                }
+                unset
+            })
+            .await?;
+            reached(Boundary::NextSnapshotStored);
+            if !to_stage(&group) {
+                return Ok(group); // cancelled, or staged by whoever got the same message
             }
-            unset
-        })
-        .await?;
-        reached(Boundary::NextSnapshotStored);
-        if !to_stage(&group) {
-            return Ok(group); // cancelled, or staged by whoever got the same message
-        }
-        let next = group.next_snapshot.unwrap_or(id);
-        let at = timelake_table::refs(metadata)?.get(&branch).map(|r| r.snapshot_id);
-        if at == Some(next) {
-            return adopt(engine, &group, next).await;
-        }
-        if at.is_some() && at == group.next_kept {
-            adopt_kept(engine, &group, 0).await?;
-            tries.again("a part of it was kept").await?;
-            continue;
-        }
-        let expected = group.branch_snapshot.unwrap_or(stored.plan.base_snapshot);
-        if at != Some(expected) {
-            return Err(branch_moved(&branch, at, expected));
-        }
-        let snapshot = snapshot_of(&Parts { engine, job, stored, group: &group, receipts }, &table, next).await?;
-        reached(Boundary::StagedListWritten);
-        let commit = timelake_table::stage(&table, &branch, expected, snapshot);
-        match engine.catalog.commit(&table, commit.requirements, commit.updates).await? {
-            CommitOutcome::Done(_) => {
-                reached(Boundary::StageCommitted);
+            let next = group.next_snapshot.unwrap_or(id);
+            if at == Some(next) {
                 return adopt(engine, &group, next).await;
             }
-            CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
+            if at.is_some() && at == group.next_kept {
+                adopt_kept(engine, &group, 0).await?;
+                tries.again("a part of it was kept").await?;
+                continue;
+            }
+            let expected = self.left_at(&group);
+            if at != Some(expected) {
+                return Err(branch_moved(&self.branch_name(), at, expected));
+            }
+            let snapshot = self.snapshot(&table, &group, next).await?;
+            reached(Boundary::StagedListWritten);
+            match self.commit(&table, expected, snapshot).await? {
+                CommitOutcome::Done(_) => {
+                    reached(Boundary::StageCommitted);
+                    return adopt(engine, &group, next).await;
+                }
+                CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
+            }
         }
     }
-}
 
-/// What a snapshot on the branch is made of.
-struct Parts<'a> {
-    engine: &'a Engine,
-    job: &'a JobRecord,
-    stored: &'a StoredPlan,
-    group: &'a GroupRecord,
-    receipts: &'a [UnitReceipt],
-}
-
-async fn snapshot_of(parts: &Parts<'_>, table: &Table, id: i64) -> Result<Snapshot> {
-    let Parts { engine, job, stored, group, receipts } = *parts;
-    let metadata = table.metadata();
-    // The first round stands on the plan's base; a later one on `main` as its units saw it.
-    let parent_id = if group.round == 0 { Some(stored.plan.base_snapshot) } else { metadata.current_snapshot_id() };
-    let parent = parent_id.and_then(|id| metadata.snapshot_by_id(id)).ok_or_else(|| {
-        Error::conflict(Reason::TableChanged, "the snapshot that the job started from is gone")
-            .hint("cancel the job and run its command again")
-    })?;
-    let append = Append {
-        snapshot_id: id,
-        manifests: receipts.iter().flat_map(|r| &r.manifests).map(|m| timelake_table::manifest_file(m, id)).collect(),
-        added: added(receipts),
-        properties: &summary(job, group, None),
-        now_ms: engine.clock.now().0.div_euclid(1000),
-        list_path: list_path(metadata.location(), group, id, engine.clock.random()),
-    };
-    timelake_table::append_snapshot(table, parent, append).await
-}
-
-/// Puts on the branch what is written so far of a group that is not staged yet. Some lakes have cleaners that remove files which
-/// no snapshot names for some days; a job may take longer, or stand on HOLD. Repeating it is safe.
-pub async fn keep(
-    engine: &Engine,
-    job: &JobRecord,
-    stored: &StoredPlan,
-    group: &GroupRecord,
-    receipts: &[UnitReceipt],
-) -> Result<GroupRecord> {
-    let ident = table_ident(&job.table)?;
-    let branch = branch_name(&job.job, job.generation, &group.group);
-    let mut tries = Tries::new(engine.clock.as_ref(), "keeping what is written");
-    loop {
-        let table = engine.catalog.load(&ident).await?;
-        same_table(&table, &stored.plan)?;
-        let round = group.round;
-        let unstaged = |g: &GroupRecord| {
-            matches!(g.state, State::Writing | State::Hold) && g.round == round && g.staged_round != Some(round) && !g.cancel_requested
-        };
-        let id = new_snapshot_id(engine.clock.as_ref(), &table);
-        let group = change_group(engine, group, |g| {
-            let unset = unstaged(g) && g.next_kept.is_none();
-            if unset {
-                g.next_kept = Some(id);
+    /// Puts on the branch what is written so far of a group that is not staged yet. Some lakes have cleaners that remove files
+    /// which no snapshot names for some days; a job may take longer, or stand on HOLD. Repeating it is safe.
+    pub async fn keep(&self) -> Result<GroupRecord> {
+        let engine = self.engine;
+        let mut tries = Tries::new(engine.clock.as_ref(), "keeping what is written");
+        let mut units = 0;
+        loop {
+            let (table, at) = self.branch().await?;
+            let round = self.group.round;
+            let unstaged = |g: &GroupRecord| {
+                matches!(g.state, State::Writing | State::Hold) && g.round == round && g.staged_round != Some(round) && !g.cancel_requested
+            };
+            let id = new_snapshot_id(engine.clock.as_ref(), &table);
+            let group = change_group(engine, self.group, |g| {
+                let unset = unstaged(g) && g.next_kept.is_none();
+                if unset {
+                    g.next_kept = Some(id);
+                }
+                unset
+            })
+            .await?;
+            let next = group.next_kept.unwrap_or(id);
+            if at == Some(next) {
+                return adopt_kept(engine, &group, units).await;
             }
-            unset
-        })
-        .await?;
-        let next = group.next_kept.unwrap_or(id);
-        let at = timelake_table::refs(table.metadata())?.get(&branch).map(|r| r.snapshot_id);
-        if at == Some(next) {
-            return adopt_kept(engine, &group, receipts.len() as u32).await;
+            let expected = self.left_at(&group);
+            // Whoever stages it or cancels it comes first.
+            if !unstaged(&group) || at != Some(expected) {
+                return Ok(group);
+            }
+            let snapshot = self.snapshot(&table, &group, next).await?;
+            // From here on a snapshot of this id holds these units; how many one of an earlier call holds is not known.
+            units = self.receipts.len() as u32;
+            match self.commit(&table, expected, snapshot).await? {
+                CommitOutcome::Done(_) => return adopt_kept(engine, &group, units).await,
+                CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
+            }
         }
-        let expected = group.branch_snapshot.unwrap_or(stored.plan.base_snapshot);
-        // Whoever stages it or cancels it comes first.
-        if !unstaged(&group) || at != Some(expected) {
-            return Ok(group);
-        }
-        let snapshot = snapshot_of(&Parts { engine, job, stored, group: &group, receipts }, &table, next).await?;
-        let commit = timelake_table::stage(&table, &branch, expected, snapshot);
-        match engine.catalog.commit(&table, commit.requirements, commit.updates).await? {
-            CommitOutcome::Done(_) => return adopt_kept(engine, &group, receipts.len() as u32).await,
-            CommitOutcome::Conflict(why) | CommitOutcome::Unknown(why) => tries.again(&why).await?,
-        }
+    }
+
+    fn branch_name(&self) -> String {
+        branch_name(&self.job.job, self.job.generation, &self.group.group)
+    }
+
+    /// The table, as it was planned, and where the branch is.
+    async fn branch(&self) -> Result<(Table, Option<i64>)> {
+        let table = self.engine.catalog.load(&table_ident(&self.job.table)?).await?;
+        same_table(&table, &self.stored.plan)?;
+        let at = timelake_table::refs(table.metadata())?.get(&self.branch_name()).map(|r| r.snapshot_id);
+        Ok((table, at))
+    }
+
+    /// Where the branch was left by this job.
+    fn left_at(&self, group: &GroupRecord) -> i64 {
+        group.branch_snapshot.unwrap_or(self.stored.plan.base_snapshot)
+    }
+
+    async fn snapshot(&self, table: &Table, group: &GroupRecord, id: i64) -> Result<Snapshot> {
+        let clock = &self.engine.clock;
+        let metadata = table.metadata();
+        // The first round stands on the plan's base; a later one on `main` as its units saw it.
+        let parent_id = if group.round == 0 { Some(self.stored.plan.base_snapshot) } else { metadata.current_snapshot_id() };
+        let parent = parent_id.and_then(|id| metadata.snapshot_by_id(id)).ok_or_else(|| {
+            Error::conflict(Reason::TableChanged, "the snapshot that the job started from is gone")
+                .hint("cancel the job and run its command again")
+        })?;
+        let append = Append {
+            snapshot_id: id,
+            manifests: self.receipts.iter().flat_map(|r| &r.manifests).map(|m| timelake_table::manifest_file(m, id)).collect(),
+            added: added(self.receipts),
+            properties: &summary(self.job, group, None),
+            now_ms: clock.now().0.div_euclid(1000),
+            list_path: list_path(metadata.location(), group, id, clock.random()),
+        };
+        timelake_table::append_snapshot(table, parent, append).await
+    }
+
+    async fn commit(&self, table: &Table, expected: i64, snapshot: Snapshot) -> Result<CommitOutcome> {
+        let commit = timelake_table::stage(table, &self.branch_name(), expected, snapshot);
+        self.engine.catalog.commit(table, commit.requirements, commit.updates).await
     }
 }
 

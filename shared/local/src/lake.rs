@@ -153,6 +153,13 @@ impl Lake {
         if let Err(e) = store::add_run(&self.engine, &id, recorder.run(&ran)).await {
             tracing::warn!(error = %e, "the times of this run's steps cannot be kept");
         }
+        // The run may have found its commit done by a run before it, and `main` moved back since.
+        if let Ok(manifest) = &ran
+            && run.resume
+            && manifest.state.is_published()
+        {
+            jobs::still_published(&self.engine, &id).await?;
+        }
         self.with_what_is_kept(&id, ran).await
     }
 

@@ -27,9 +27,6 @@ pub struct ValidateMessage {
     pub generation: u32,
     pub group: GroupName,
     pub round: u32,
-    /// Publish it although its job is to stay staged: the user said so meanwhile.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub publish: bool,
 }
 
 impl Signal {
@@ -62,7 +59,7 @@ mod tests {
                 r#"{"message":"close","key":{"job":"iot-a","gen":1,"phase":"land","group":"2024-05","round":2}}"#,
             ),
             (
-                Signal::Validate(ValidateMessage { job, generation: 1, group, round: 2, publish: false }),
+                Signal::Validate(ValidateMessage { job, generation: 1, group, round: 2 }),
                 r#"{"message":"validate","job":"iot-a","gen":1,"group":"2024-05","round":2}"#,
             ),
         ] {

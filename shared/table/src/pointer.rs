@@ -11,7 +11,7 @@ use timelake_model::{Error, Kind, Reason, Result};
 
 pub fn no_table(table: &TableIdent) -> Error {
     Error::not_found(Reason::TableNotFound, format!("there is no table {table}"))
-        .hint("make it: timelake table create; or see which tables there are: timelake table show")
+        .hint("make it: timelake table create; or see which tables there are: timelake table list")
         .at(|p| p.table = Some(table.to_string()))
 }
 

@@ -36,9 +36,7 @@ async fn wait_for(installed: &Installed, job: &str, state: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_followed_to_its_end_and_told_as_in_a_folder() {
-    let installed = Installed::new(PASS).await;
-    installed.create_table();
-    installed.put_source(3);
+    let installed = Installed::with_days(PASS, 3).await;
     let run = installed.timelake(&format!("{LOAD} --json")).manifest();
     assert_eq!((&run["state"], &run["rows_written"], &run["published"]), (&json!("REFRESHED"), &json!(72), &json!(true)), "{run}");
     assert_eq!(installed.rows(), 72);
@@ -68,9 +66,7 @@ async fn a_job_is_followed_to_its_end_and_told_as_in_a_folder() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_told_at_once() {
-    let installed = Installed::new(PASS).await;
-    installed.create_table();
-    installed.put_source(1);
+    let installed = Installed::with_days(PASS, 1).await;
     std::fs::write(installed.lab.path("a.csv"), "ts,device_id,value\n").unwrap();
     for (words, code, option, hint) in [
         ("backfill iot.sensor --from a.csv", 2, "--from", "upload"),
@@ -94,9 +90,7 @@ async fn what_is_wrong_is_told_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_goes_on_without_the_command() {
-    let installed = Installed::new(PASS).await;
-    installed.create_table();
-    installed.put_source(2);
+    let installed = Installed::with_days(PASS, 2).await;
     installed.sleeps(&["work"]);
     let detached = installed.json(&format!("{LOAD} --detach"));
     let job = detached["job"].as_str().unwrap().to_string();
@@ -140,9 +134,7 @@ async fn a_job_on_hold_is_resumed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_job_is_told_to_who_follows_it_and_starts_anew() {
-    let installed = Installed::new(PASS).await;
-    installed.create_table();
-    installed.put_source(1);
+    let installed = Installed::with_days(PASS, 1).await;
     installed.sleeps(&["work"]);
     let job = installed.json(&format!("{LOAD} --detach"))["job"].as_str().unwrap().to_string();
     wait_for(&installed, &job, "LANDING").await;
@@ -159,9 +151,7 @@ async fn a_cancelled_job_is_told_to_who_follows_it_and_starts_anew() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_staged_job_is_validated_and_published() {
-    let installed = Installed::new(PASS).await;
-    installed.create_table();
-    installed.put_source(2);
+    let installed = Installed::with_days(PASS, 2).await;
     let staged = installed.timelake(&format!("{LOAD} --stage-only --json")).manifest();
     assert_eq!((&staged["state"], &staged["published"]), (&json!("STAGED"), &json!(false)), "{staged}");
     assert_eq!(installed.rows(), 0);
@@ -179,9 +169,7 @@ async fn planning_that_failed_is_told_and_tried_again() {
     let said = Error::unavailable(Reason::CatalogUnavailable, "the catalog is away").hint("wait");
     let cause = serde_json::to_string(&json!({"errorType": "unavailable", "errorMessage": serde_json::to_string(&said).unwrap()})).unwrap();
     let fails = json!({"StartAt": "No", "States": {"No": {"Type": "Fail", "Error": "unavailable", "Cause": cause}}}).to_string();
-    let installed = Installed::new(&fails).await;
-    installed.create_table();
-    installed.put_source(1);
+    let installed = Installed::with_days(&fails, 1).await;
     installed.sleeps(&["planner"]);
     let told = installed.timelake(&format!("{LOAD} --json")).error(5);
     assert_eq!((&told["reason"], &told["message"]), (&json!("catalog_unavailable"), &json!("the catalog is away")), "{told}");

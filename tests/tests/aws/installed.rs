@@ -47,6 +47,14 @@ pub struct Installed {
 
 impl Installed {
     /// `machine`: what the state machine does besides.
+    /// With a table and a source of so many days.
+    pub async fn with_days(machine: &str, days: u32) -> Installed {
+        let installed = Installed::new(machine).await;
+        installed.create_table();
+        installed.put_source(days);
+        installed
+    }
+
     pub async fn new(machine: &str) -> Installed {
         let emulated = Emulated::with_ledger().await;
         emulated.emulator.make_bucket("exports");

@@ -79,7 +79,7 @@ async fn messages_go_to_the_queue_of_their_phase() {
     assert!(groups.is_empty() || groups == BTreeSet::from([key.job.as_str()]), "{groups:?}");
     assert_eq!(units(&received(&cloud, urls.refresh.as_ref().unwrap()).await), [200]);
 
-    let validate = ValidateMessage { job: key.job.clone(), generation: 1, group: key.group.clone(), round: 0, publish: false };
+    let validate = ValidateMessage { job: key.job.clone(), generation: 1, group: key.group.clone(), round: 0 };
     let signals = [
         (&urls.land_close, Signal::Close(CloseMessage { key: land })),
         (&urls.close, Signal::Close(CloseMessage { key: key.clone() })),

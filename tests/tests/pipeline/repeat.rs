@@ -251,6 +251,27 @@ fn main_set_back_is_found_out() {
     lab.assert_rows(&rows);
 }
 
+/// Also by a run that learns only then that one before it had published.
+#[test]
+fn main_set_back_after_a_publish_that_was_killed_is_found_out() {
+    let (lab, job, rows) = staged();
+    let before = lab.inspect()["history"][0].clone();
+    let words = ["backfill", "publish", job.as_str(), "--json"];
+    assert_eq!(lab.start_failing(&words, "kill:publish-committed:1").wait().code, None);
+    assert_eq!(lab.job("status", &job).success().json()["job"]["state"], "STAGED");
+    lab.assert_rows(&rows);
+    lab.append(&readings(9..=9, &["d9"]));
+    lab.reader(json!({"command": "set_main", "snapshot": before}));
+    for _ in 0..2 {
+        let error = lab.backfill_outcome(FROM).error(4);
+        assert_eq!(error["reason"], json!("main_set_back"), "{error}");
+        assert_eq!(lab.job("status", &job).success().json()["job"]["state"], "PUBLISHED");
+    }
+    lab.assert_rows(&[]);
+    lab.backfill("--from in --again");
+    lab.assert_rows(&rows);
+}
+
 #[test]
 fn list_status_and_report_tell_of_a_job() {
     let (lab, job, rows) = staged();

@@ -46,6 +46,8 @@ pub struct Submitted {
     /// Of the state machine, if the job has no plan yet.
     pub execution: Option<String>,
     stage_only: bool,
+    /// Functions may have published it before.
+    resumed: bool,
 }
 
 impl CloudLake {
@@ -75,13 +77,13 @@ impl CloudLake {
         let opened = jobs::hinted(&self.engine, &request.table, opened).await?;
         let mut job = opened.job;
         if opened.already_published {
-            return Ok(Submitted { job, already_published: true, execution: None, stage_only: false });
+            return Ok(Submitted { job, already_published: true, execution: None, stage_only: false, resumed: false });
         }
         if opened.resumed {
             progress.note(&format!("job {} goes on (it was {})", job.job, job.state));
             job = self.with_run(job, &request.run).await?;
         }
-        self.go_on(job, request).await
+        Ok(Submitted { resumed: opened.resumed, ..self.go_on(job, request).await? })
     }
 
     /// Goes on with a job that stands on HOLD, or whose planning was given up; follows any other.
@@ -102,7 +104,8 @@ impl CloudLake {
 
     async fn go_on(&self, job: JobRecord, request: &BackfillRequest) -> Result<Submitted> {
         let (engine, signals) = (&self.engine, self.cloud.queues.as_ref());
-        let submitted = |job, execution| Submitted { job, already_published: false, execution, stage_only: request.run.stage_only };
+        let submitted =
+            |job, execution| Submitted { job, already_published: false, execution, stage_only: request.run.stage_only, resumed: true };
         match job.state {
             // What remains of it is only to be waited for.
             State::Refreshed => Ok(Submitted { already_published: true, ..submitted(job, None) }),
@@ -129,8 +132,9 @@ impl CloudLake {
     async fn with_run(&self, job: JobRecord, run: &RunOptions) -> Result<JobRecord> {
         self.changed(job, |j| {
             let known = &mut j.request.run;
-            let changes = (known.stage_only, known.verify_full) != (run.stage_only, run.verify_full);
-            (known.stage_only, known.verify_full) = (run.stage_only, run.verify_full);
+            let said = (run.stage_only, run.verify_full, run.max_in_flight);
+            let changes = (known.stage_only, known.verify_full, known.max_in_flight) != said;
+            (known.stage_only, known.verify_full, known.max_in_flight) = said;
             changes
         })
         .await
@@ -155,6 +159,9 @@ impl CloudLake {
         let ended = follow.to_its_end(&job.job, job.generation).await?;
         if ended.state == State::Cancelled {
             return Err(jobs::cancelled(&ended));
+        }
+        if submitted.resumed && ended.state.is_published() {
+            jobs::still_published(&self.engine, &ended.job).await?;
         }
         jobs::manifest(&self.engine, &ended).await
     }
