@@ -174,6 +174,9 @@ pub enum JobVerb {
         /// Write it as one page for a browser into this file instead (- is stdout)
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
+        /// Write the job's plan into this file instead (- is stdout), for `backfill --plan FILE`
+        #[arg(long, value_name = "FILE", conflicts_with = "html")]
+        plan: Option<PathBuf>,
     },
     /// Checks what is staged, publishes nothing
     Validate {
@@ -353,6 +356,9 @@ pub struct LoadArgs {
     /// Take AWS prices from this file, a JSON object like the shipped one [default: us-east-1, 2026-12-01]
     #[arg(long, value_name = "FILE", conflicts_with = "save_request", help_heading = "Run")]
     pub prices: Option<PathBuf>,
+    /// Divide the work as this plan does, which `backfill report JOB --plan FILE` wrote, perhaps in another lake
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["save_request", "dry_run", "max_cost"], help_heading = "Run")]
+    pub plan: Option<PathBuf>,
     /// Stop after validation; `backfill publish JOB` publishes
     #[arg(long, help_heading = "Run")]
     pub stage_only: bool,

@@ -79,9 +79,13 @@ impl Place {
                     .hint("--stage-only stops before anything is published; backfill cancel removes what was staged")
                     .at(|p| p.option = Some((*option).into())));
                 }
-                let typed =
-                    [("--threads", load.threads.is_some()), ("--memory", load.memory.is_some()), ("--work-dir", load.work_dir.is_some())];
-                (&typed.clone(), "memory, threads and temporary files are those of the functions; leave it out")
+                let typed = [
+                    ("--threads", load.threads.is_some()),
+                    ("--memory", load.memory.is_some()),
+                    ("--work-dir", load.work_dir.is_some()),
+                    ("--plan", load.plan.is_some()),
+                ];
+                (&typed.clone(), "memory, threads, temporary files and the plan are those of the functions; leave it out")
             }
         };
         match options.iter().find(|(_, typed)| *typed) {

@@ -10,6 +10,7 @@ mod error_text;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod html;
+mod input_file;
 mod job_text;
 mod lake;
 mod lake_text;
@@ -17,6 +18,7 @@ mod load;
 mod manual;
 mod output;
 mod output_file;
+mod plan_file;
 mod progress;
 mod report;
 mod request_file;

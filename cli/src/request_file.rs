@@ -1,10 +1,9 @@
 //! A request in a file: what `--save-request` writes and `--request` reads. The JSON is the model's `BackfillRequest`; only
 //! the number of threads is left out unless it was asked for, because it is that of the machine.
 
-use crate::output_file;
+use crate::input_file;
 use crate::resolve::MIN_MEMORY_BYTES;
 use serde::Serialize;
-use std::io::Read;
 use std::path::Path;
 use timelake_model::request::{RowOptions, RunOptions};
 use timelake_model::similar::names_hint;
@@ -24,28 +23,13 @@ pub struct Saved {
 }
 
 pub fn read(file: &Path) -> Result<Saved> {
-    let shown = file.display().to_string();
-    let text = read_text(file).map_err(|e| {
-        let missing = e.kind() == std::io::ErrorKind::NotFound;
-        let reason = if missing { Reason::PathNotFound } else { Reason::PathNotReadable };
-        let message = format!("the request {shown} cannot be read: {e}");
-        let error = if missing { Error::not_found(reason, message) } else { Error::invalid(reason, message) };
-        error.hint("--save-request FILE writes one").at(|p| p.file = Some(shown.clone()))
-    })?;
+    let text = input_file::read(file, LONGEST_FILE_BYTES, "request", "--save-request FILE writes one")?;
     parse(&text).map_err(|error| {
         error.at(|p| {
-            p.file = Some(shown);
+            p.file = Some(file.display().to_string());
             p.option = Some(OPTION.into());
         })
     })
-}
-
-fn read_text(file: &Path) -> std::io::Result<String> {
-    let source: Box<dyn Read> =
-        if output_file::is_standard(file) { Box::new(std::io::stdin()) } else { Box::new(std::fs::File::open(file)?) };
-    let mut text = String::new();
-    source.take(LONGEST_FILE_BYTES).read_to_string(&mut text)?;
-    Ok(text)
 }
 
 fn parse(text: &str) -> Result<Saved> {

@@ -9,7 +9,7 @@ use crate::output::{Layout, quoted};
 use crate::progress::{Console, LogWriter, Style};
 use crate::report::{Again, ThisRun};
 use crate::request_file::Saved;
-use crate::{error_text, html, job_text, lake_text, manual, output_file, report, request_file, resolve, signals, table_text};
+use crate::{error_text, html, job_text, lake_text, manual, output_file, plan_file, report, request_file, resolve, signals, table_text};
 use clap::Parser;
 use clap::error::ErrorKind;
 use serde::Serialize;
@@ -231,7 +231,10 @@ fn execute(cli: Cli, settings: &Settings) -> Result<Answer> {
                     }
                     let lake = place.open(false, None).await?;
                     let manifest = match &lake {
-                        Lake::Folder(lake) => lake.backfill(&request, &options, console.as_ref(), &stop).await?,
+                        Lake::Folder(lake) => {
+                            let plan = args.load.plan.as_deref().map(plan_file::read).transpose()?;
+                            lake.backfill(&request, &options, plan.as_ref(), console.as_ref(), &stop).await?
+                        }
                         Lake::Aws(lake) => {
                             let submitted = lake.submit(&request, &options, console.as_ref()).await?;
                             if args.load.detach && !submitted.already_published {
@@ -358,7 +361,14 @@ async fn job(verb: &JobVerb, settings: &Settings, lake: &Lake, console: &Console
             let status = jobs::status(engine, &job.job).await?;
             settings.data(&status, |layout| job_text::status(&status, layout, &settings.again))
         }
-        JobVerb::Report { job, html } => {
+        JobVerb::Report { job, plan: Some(file), .. } => {
+            let plan = plan_file::text(&jobs::plan(engine, &jobs::find(engine, &job.job).await?).await?)?;
+            if output_file::is_standard(file) {
+                return Ok(Answer { stdout: plan, ..Default::default() });
+            }
+            written(file, "plan", &plan, settings)?
+        }
+        JobVerb::Report { job, html, plan: None } => {
             let record = jobs::find(engine, &job.job).await?;
             let manifest = jobs::manifest(engine, &record).await?;
             if let Some(file) = html {
@@ -377,8 +387,7 @@ async fn job(verb: &JobVerb, settings: &Settings, lake: &Lake, console: &Console
 
 fn page_written(file: &Path, page: String, settings: &Settings) -> Result<Answer> {
     if !output_file::is_standard(file) {
-        output_file::write(file, &page)?;
-        return Ok(settings.data(&serde_json::json!({ "html": file }), |_| format!("{}\n", file.display())));
+        return written(file, "html", &page, settings);
     }
     if settings.json {
         return Err(Error::invalid(timelake_model::Reason::InvalidOption, "stdout cannot hold a page and one JSON object")
@@ -386,6 +395,12 @@ fn page_written(file: &Path, page: String, settings: &Settings) -> Result<Answer
             .at(|p| p.option = Some("--html".into())));
     }
     Ok(Answer { stdout: page, ..Default::default() })
+}
+
+/// Answer of a command that writes a file.
+fn written(file: &Path, what: &str, text: &str, settings: &Settings) -> Result<Answer> {
+    output_file::write(file, text)?;
+    Ok(settings.data(&serde_json::json!({ what: file }), |_| format!("{}\n", file.display())))
 }
 
 /// How a run that came to an end is told.

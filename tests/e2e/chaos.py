@@ -5,8 +5,8 @@ import threading
 import time
 
 import sources
-from lake import POLL_SECONDS, Lake, expect, until
-from scenarios import OVER, counts_hold, same_rows
+from lake import POLL_SECONDS, SOURCES, Lake, expect, until
+from scenarios import OVER, counts_hold, same_rows, same_table
 
 LIVE_SECONDS = 0.2
 
@@ -15,13 +15,18 @@ LIVE_SECONDS = 0.2
 OVER_SECONDS = 300
 
 
-def finish(lake, name, job, *loads):
+def over(lake, name, job):
     """Sweeps until the job is over, as the schedule would."""
     until(f"job {job} is over", lambda: lake.sweep() is not None and lake.state(job) == OVER, OVER_SECONDS)
     report = lake.run("backfill", "report", job)
     counts_hold(report)
-    same_rows(lake, name, *loads)
     present(lake, name)
+    return report
+
+
+def finish(lake, name, job, *loads):
+    report = over(lake, name, job)
+    same_rows(lake, name, *loads)
     return report
 
 
@@ -58,9 +63,34 @@ def writer_killed_after_its_transaction(lake, proxy, **_):
 
 
 def last_writer_dies(lake, proxy, **_):
-    """The last writer dies right after its transaction, and the stream is off: the sweeper closes the round."""
+    """The last of several writers dies right after its transaction, and the stream is off: the sweeper closes the round."""
+    name, readings = "lastwriter", sources.many()
+    lake.make_table(name)
+    uri = lake.put(f"{name}/a.parquet", sources.parquet(readings, group=50_000))
     with lake.asleep("sweeper", source=":dynamodb:"):
-        killed_at_its_end(lake, proxy, "lastwriter", 23, "after", months=1)
+        rule = proxy.once("DynamoDB", "TransactWriteItems", "kill after", needle=b'"DONE"', passes=2)
+        job = lake.detached(name, uri)
+        until("the last writer died", rule.used.is_set)
+        units = lake.status(job)["units"]
+        expect(len(units) == 3 and all(unit["state"] == "DONE" for unit in units), "units of three writers:", units)
+        expect(lake.state(job) == "WRITING", "closed although nobody could:", lake.state(job))
+        over(lake, name, job)
+    same_table(lake, name, readings)
+
+
+def planner_killed_while_enqueuing(lake, proxy, **_):
+    """A planner dies at its first or second batch of messages, before it is sent or after: the next one goes on; each row once."""
+    for number, (passes, when) in enumerate(((0, "before"), (1, "after"))):
+        name, readings = f"enqueuing{number}", sources.rows(months=1, seed=46 + number)
+        lake.make_table(name)
+        # Each file is a unit of landing: more than two batches of them.
+        part = len(readings) // 25 + 1
+        for at in range(0, len(readings), part):
+            lake.put(f"{name}/{at:06}.csv", sources.csv(readings[at : at + part]))
+        rule = proxy.once("AmazonSQS", "SendMessageBatch", f"kill {when}", needle=b'\\"land\\"', passes=passes)
+        job = lake.detached(name, f"s3://{SOURCES}/{name}/")
+        until("a planner died", rule.used.is_set)
+        finish(lake, name, job, readings)
 
 
 def same_message_twice(lake, proxy, **_):
@@ -193,5 +223,5 @@ def large_and_small(lake, proxy, **_):
 
 ALL = (
     writer_killed_before_its_transaction, writer_killed_after_its_transaction, last_writer_dies, same_message_twice, two_planners,
-    live_commits, cancel_at_many_moments, stale_writer, two_finalizers, old_writers, large_and_small,
+    planner_killed_while_enqueuing, live_commits, cancel_at_many_moments, stale_writer, two_finalizers, old_writers, large_and_small,
 )  # fmt: skip

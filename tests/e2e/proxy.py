@@ -17,8 +17,8 @@ CALL_SECONDS = 120
 
 
 class Rule:
-    def __init__(self, matches, do):
-        self.matches, self.do = matches, do
+    def __init__(self, matches, do, passes):
+        self.matches, self.do, self.passes = matches, do, passes
         self.used, self.free = threading.Event(), threading.Event()
 
 
@@ -58,9 +58,9 @@ class Proxy:
         self.server.shutdown()
         self.server.server_close()
 
-    def once(self, service, action, do, needle=b""):
-        """The next call of this kind whose body holds `needle`; its `used` says that it came."""
-        rule = Rule(lambda s, a, body: s == service and a == action and needle in body, do)
+    def once(self, service, action, do, needle=b"", passes=0):
+        """The next call of this kind whose body holds `needle`, or one after so many that pass; its `used` says that it came."""
+        rule = Rule(lambda s, a, body: s == service and a == action and needle in body, do, passes)
         with self.lock:
             self.rules.append(rule)
         return rule
@@ -69,6 +69,9 @@ class Proxy:
         with self.lock:
             for rule in self.rules:
                 if rule.matches(service, action, body):
+                    if rule.passes:
+                        rule.passes -= 1
+                        continue
                     self.rules.remove(rule)
                     return rule
         return None

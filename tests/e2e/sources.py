@@ -4,6 +4,7 @@ import datetime
 import io
 import random
 
+import duckdb
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -31,6 +32,17 @@ def rows(months=3, series=8, per_day=24, seed=1):
     return out
 
 
+def many(months=3, series=60, per_day=300):
+    """So many readings that they are loaded in several units: a table in time order, each key once."""
+    days = (datetime.datetime(2024, 1 + months, 1, tzinfo=datetime.timezone.utc) - FIRST).days
+    query = f"""
+        SELECT TIMESTAMPTZ '2024-01-01 00:00:00+00' + to_microseconds(i // {series} * (86400000000 // {per_day})) AS ts,
+               'd' || lpad((i % {series})::VARCHAR, 3, '0') AS device_id, (hash(i) % 100000)::DOUBLE / 1000 AS value,
+               (hash(i) // 7 % 2 * 192)::INTEGER AS quality
+        FROM range({days * per_day * series}) AS numbers(i) ORDER BY i"""
+    return duckdb.connect().execute(query).fetch_arrow_table().cast(SCHEMA)
+
+
 def table(readings):
     columns = list(zip(*readings)) or [(), (), (), ()]
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA)], schema=SCHEMA)
@@ -38,7 +50,7 @@ def table(readings):
 
 def parquet(readings, group=2000):
     out = io.BytesIO()
-    pq.write_table(table(readings), out, row_group_size=group)
+    pq.write_table(readings if isinstance(readings, pa.Table) else table(readings), out, row_group_size=group)
     return out.getvalue()
 
 

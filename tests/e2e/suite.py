@@ -21,14 +21,14 @@ TIMEOUTS = {"planner": 60, "writer": 30, "finalizer": 60, "refresher": 30, "swee
 
 
 def embedded(command, folder):
-    def load(database, name, create, body):
+    def load(database, name, create, body, *options):
         """A load of the same bytes into a lake in a folder; gives that folder."""
         home = Path(folder, f"embedded-{name}")
         home.mkdir()
         (home / "a.parquet").write_bytes(body)
         environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
-        for words in (["table", "create", f"{database}.{name}", *create], ["backfill", f"{database}.{name}", "--from", "a.parquet", "--threads", "1"]):
-            subprocess.run([command, *words, "--json"], cwd=home, env=environment, check=True, capture_output=True, timeout=120)
+        for words in (["table", "create", f"{database}.{name}", *create], ["backfill", f"{database}.{name}", "--from", "a.parquet", *options]):
+            subprocess.run([command, *map(str, words), "--json"], cwd=home, env=environment, check=True, capture_output=True, timeout=120)
         return home / "lake"
 
     return load

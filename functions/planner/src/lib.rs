@@ -149,7 +149,7 @@ async fn of_runs(ports: &Ports, job: &JobRecord, plan: &LandPlan, stop: &StopFla
 }
 
 async fn store_plan(ports: &Ports, job: &JobRecord, found: Inventory) -> Result<()> {
-    let stored = advance::store_plan(&ports.engine, job, found, ports.limits()).await?;
+    let stored = advance::store_plan(&ports.engine, job, found, ports.limits(), None).await?;
     opened(ports, job, &stored).await
 }
 

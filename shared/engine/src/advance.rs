@@ -13,7 +13,7 @@ use crate::{Engine, cancel, validate};
 use std::future::Future;
 use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitRecord, UnitState};
 use timelake_model::verdict::{Check, Verdict};
-use timelake_model::{Error, Inventory, Kind, Reason, Result, UnitReceipt};
+use timelake_model::{Error, Inventory, Kind, Reason, Result, UnitReceipt, WritePlan};
 
 /// One life of a job, and how far it is to go.
 #[derive(Clone, Copy)]
@@ -228,10 +228,19 @@ impl Life<'_> {
     }
 }
 
-/// The plan of an inventory, stored unless one is stored already.
-pub async fn store_plan(engine: &Engine, job: &JobRecord, found: Inventory, limits: PlanLimits) -> Result<StoredPlan> {
+/// The plan of an inventory, stored unless one is stored already. `other`: by whose units the work is divided.
+pub async fn store_plan(
+    engine: &Engine,
+    job: &JobRecord,
+    found: Inventory,
+    limits: PlanLimits,
+    other: Option<&WritePlan>,
+) -> Result<StoredPlan> {
     let make = |inventory: &Inventory| {
-        let plan = plan::plan(inventory, &job.job, job.generation, limits)?;
+        let plan = match other {
+            Some(other) => plan::divided_as(other, inventory, &job.job, job.generation, limits)?,
+            None => plan::plan(inventory, &job.job, job.generation, limits)?,
+        };
         plan::check(&plan, inventory)?;
         Ok(plan)
     };

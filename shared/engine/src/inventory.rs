@@ -417,7 +417,7 @@ fn inspect(objects: &[SourceObject], spec: &Arc<SourceSpec>, effort: &Effort) ->
 fn refine(inventory: &mut Inventory, bound: &BoundObjects, job: &JobRecord, effort: &Effort) -> Result<()> {
     let first = plan::plan(inventory, &job.job, job.generation, effort.limits)?;
     let period = inventory.table.period();
-    let tolerated = first.unit_rows_limit + first.unit_rows_limit / 2;
+    let tolerated = plan::tolerated_rows(first.unit_rows_limit);
     for (_, unit) in first.units() {
         let most: u64 = unit
             .inputs

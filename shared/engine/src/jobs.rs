@@ -11,7 +11,7 @@ use timelake_model::manifest::RunManifest;
 use timelake_model::plan::WorkUnit;
 use timelake_model::similar::nearest;
 use timelake_model::verdict::Verdict;
-use timelake_model::{Counts, Error, JobId, Reason, Result, TimestampUs, Window};
+use timelake_model::{Counts, Error, JobId, Reason, Result, TimestampUs, Window, WritePlan};
 
 /// A line of `backfill list`.
 #[derive(Debug, Clone, Serialize)]
@@ -264,6 +264,20 @@ pub fn cancelled(job: &JobRecord) -> Error {
     Error::conflict(Reason::Cancelled, format!("job {} was cancelled while it ran; nothing of it is published", job.job))
         .hint("run its command again to start over")
         .at(|p| p.job = Some(job.job.to_string()))
+}
+
+/// The job's plan, which another load may be divided by.
+pub async fn plan(engine: &Engine, job: &JobRecord) -> Result<WritePlan> {
+    match store::load_plan(engine, &job.job, job.generation).await? {
+        Some(stored) => Ok(stored.plan),
+        None => Err(wrong_state(job, "it has no plan").hint(format!("timelake backfill status {} shows how far it is", job.job))),
+    }
+}
+
+/// The job goes on with the plan that it has; the one that was asked for is not that one.
+pub fn has_another_plan(job: &JobRecord) -> Error {
+    wrong_state(job, "it has a plan already, and not the one of --plan")
+        .hint(format!("leave --plan out; or give the job up (timelake backfill cancel {}) and run its command again", job.job))
 }
 
 /// A job that stands on this error cannot go on with the plan it has: only a cancel frees its window for a new one.

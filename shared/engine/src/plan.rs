@@ -8,15 +8,15 @@
 //! Must never happen: two units that share a row, a row inside the window that no unit takes, a row group
 //! without exactly one owner, a unit larger than the memory it may use.
 
+mod cut;
+
 use crate::identity::json_hash;
-use crate::land::LANDED_FROM_PERMILLE;
+use cut::cut;
 use std::collections::BTreeMap;
 use timelake_model::ids::{GroupName, JobId};
 use timelake_model::inventory::{Inventory, RowGroupInfo};
-use timelake_model::plan::{
-    BucketSet, Outside, PLAN_VERSION, PrunedRowGroup, PublishGroup, SeriesRange, SeriesSlice, UnitInput, WorkUnit, WritePlan, touches,
-};
-use timelake_model::time::{Period, TimestampUs, Window};
+use timelake_model::plan::{Outside, PLAN_VERSION, PrunedRowGroup, PublishGroup, SeriesSlice, UnitInput, WorkUnit, WritePlan, touches};
+use timelake_model::time::{Period, Window};
 use timelake_model::{Error, Kind, Reason, Result};
 
 /// Units in one plan. A plan above it is refused with the limit to change.
@@ -117,17 +117,14 @@ fn share(rows: u64, whole: &Window, asked: &Window) -> u64 {
 
 /// Makes the plan.
 pub fn plan(inventory: &Inventory, job: &JobId, generation: u32, limits: PlanLimits) -> Result<WritePlan> {
-    let table = &inventory.table;
-    let period = table.period();
-    let window = window(inventory);
-    let (sources, pruned) = sort_out(inventory, &inventory.window());
-
-    let unit_rows_limit = limits.unit_rows(inventory.row_bytes);
+    let found = Found::of(inventory);
     let mut units = Vec::new();
-    if !sources.is_empty() {
+    if !found.sources.is_empty() {
         // No unit has rows of two layouts.
-        for (part, layout) in table.by_layout(&window) {
-            for (time, series, estimated_rows) in cut(inventory, &sources, &part, layout, unit_rows_limit, limits.workers)? {
+        for (part, layout) in inventory.table.by_layout(&found.window) {
+            for (time, series, estimated_rows) in
+                cut(inventory, &found.sources, &part, layout, limits.unit_rows(inventory.row_bytes), limits.workers)?
+            {
                 units.push(WorkUnit { index: 0, window: time, series, inputs: vec![], owns: vec![], estimated_rows, layout });
             }
         }
@@ -135,7 +132,7 @@ pub fn plan(inventory: &Inventory, job: &JobId, generation: u32, limits: PlanLim
             // Nothing can be loaded, but there are rows to read, to say why.
             units.push(WorkUnit {
                 index: 0,
-                window: empty_at(&window),
+                window: empty_at(&found.window),
                 series: SeriesSlice::ALL,
                 inputs: vec![],
                 owns: vec![],
@@ -143,45 +140,125 @@ pub fn plan(inventory: &Inventory, job: &JobId, generation: u32, limits: PlanLim
                 layout: None,
             });
         }
-        assign(&sources, &mut units, period);
+        assign(&found.sources, &mut units, inventory.table.period());
         // A unit without row groups has no rows; its range stays covered by a neighbour.
         units = absorb_idle(units);
+    }
+    found.planned(inventory, job, generation, limits, units)
+}
+
+/// A plan that divides the work into the units of another one: of the same source, for a table of the same layout. Only their
+/// ranges and slices are taken over; what they read is found out here, so that another plan may be a bad one, but not a wrong one.
+pub fn divided_as(other: &WritePlan, inventory: &Inventory, job: &JobId, generation: u32, limits: PlanLimits) -> Result<WritePlan> {
+    let found = Found::of(inventory);
+    let table = &inventory.table;
+    if (other.version, other.period) != (PLAN_VERSION, table.period()) {
+        return Err(other_plan(format!("it is for partitions by {:?}, and the table has them by {:?}", other.period, table.period())));
+    }
+    if other.window != found.window {
+        return Err(other_plan(format!("it is for {}, and this is {}", other.window, found.window)));
+    }
+    let slices_fit = |unit: &WorkUnit| {
+        let buckets = unit.series.buckets.as_ref().map(|b| (b.column.clone(), b.modulus));
+        let column = unit.series.range.as_ref().map(|r| &r.column);
+        (buckets.is_none() || buckets == table.bucket_partition(unit.layout)) && (column.is_none() || column == table.slice_column())
+    };
+    if let Some((_, unit)) = other.units().find(|(_, unit)| !slices_fit(unit)) {
+        return Err(other_plan(format!("unit {} is of buckets or of a series column that the table does not have", unit.index)));
+    }
+    let bare = |unit: &WorkUnit| WorkUnit { inputs: vec![], owns: vec![], ..unit.clone() };
+    let mut units: Vec<WorkUnit> = other.units().map(|(_, unit)| bare(unit)).collect();
+    if units.is_empty() != found.sources.is_empty() {
+        return Err(other_plan("one of both has no rows to read".into()));
+    }
+    let most = limits.unit_rows(inventory.row_bytes);
+    if let Some(unit) = units.iter().find(|u| u.estimated_rows > tolerated_rows(most)) {
+        let message = format!("unit {} has about {} rows, and {most} are room for", unit.index, unit.estimated_rows);
+        return Err(other_plan(message).hint("give --memory more, or --threads less"));
+    }
+    if !units.is_empty() {
+        assign(&found.sources, &mut units, table.period());
+    }
+    let plan = found.planned(inventory, job, generation, limits, units)?;
+    check(&plan, inventory).map_err(|e| other_plan(e.message))?;
+    Ok(plan)
+}
+
+/// Are the units of both the same ranges and slices?
+pub fn is_divided_as(plan: &WritePlan, other: &WritePlan) -> bool {
+    let division = |plan: &WritePlan| -> Vec<_> { plan.units().map(|(_, u)| (u.window, u.series.clone(), u.layout)).collect() };
+    division(plan) == division(other)
+}
+
+fn other_plan(why: String) -> Error {
+    Error::invalid(Reason::InvalidOption, format!("the plan does not fit this load: {why}"))
+        .hint("it must be of the same source and options, for a table with the same partitions; without --plan one is made")
+        .at(|p| p.option = Some("--plan".into()))
+}
+
+/// An estimate may be off by so much before the unit is cut once more.
+pub fn tolerated_rows(limit: u64) -> u64 {
+    limit.saturating_add(limit / 2)
+}
+
+/// What there is to be divided.
+struct Found<'a> {
+    window: Window,
+    sources: Vec<Source<'a>>,
+    pruned: Vec<PrunedRowGroup>,
+}
+
+impl Found<'_> {
+    fn of(inventory: &Inventory) -> Found<'_> {
+        let (sources, pruned) = sort_out(inventory, &inventory.window());
+        Found { window: window(inventory), sources, pruned }
+    }
+
+    fn planned(
+        self,
+        inventory: &Inventory,
+        job: &JobId,
+        generation: u32,
+        limits: PlanLimits,
+        mut units: Vec<WorkUnit>,
+    ) -> Result<WritePlan> {
+        let Found { window, sources, pruned } = self;
         for (i, unit) in units.iter_mut().enumerate() {
             unit.index = i as u32;
         }
+        if units.len() > MAX_UNITS {
+            return Err(Error::invalid(Reason::PlanTooLarge, format!("the plan has {} units, more than {MAX_UNITS}", units.len()))
+                .hint("give --memory more, or load a shorter range with --start and --end")
+                .at(|p| p.limit = Some(MAX_UNITS as u64)));
+        }
+        let source_rows: u64 = sources.iter().map(|s| s.info.rows).sum();
+        let rows_of: BTreeMap<(u32, u32), u64> = sources.iter().map(|s| ((s.object, s.row_group), s.info.rows)).collect();
+        let decoded: u64 = units
+            .iter()
+            .flat_map(|u| &u.inputs)
+            .flat_map(|i| i.row_groups.iter().map(|g| rows_of.get(&(i.object, *g)).copied().unwrap_or(0)))
+            .sum();
+        let table = &inventory.table;
+        Ok(WritePlan {
+            version: PLAN_VERSION,
+            job: job.clone(),
+            generation,
+            table_uuid: table.uuid.clone(),
+            inventory_hash: json_hash(inventory)?,
+            base_snapshot: table.snapshot_id,
+            schema_id: table.schema_id,
+            spec_id: table.spec_id,
+            sort_order_id: table.sort_order_id,
+            target_file_bytes: table.target_file_bytes,
+            period: table.period(),
+            window,
+            groups: vec![PublishGroup { name: GroupName::all(), window, units }],
+            pruned,
+            read_amplification_permille: (decoded * 1000).checked_div(source_rows).unwrap_or(1000),
+            row_bytes: inventory.row_bytes,
+            unit_rows_limit: limits.unit_rows(inventory.row_bytes),
+        })
     }
-    if units.len() > MAX_UNITS {
-        return Err(Error::invalid(Reason::PlanTooLarge, format!("the plan has {} units, more than {MAX_UNITS}", units.len()))
-            .hint("give --memory more, or load a shorter range with --start and --end")
-            .at(|p| p.limit = Some(MAX_UNITS as u64)));
-    }
-
-    let source_rows: u64 = sources.iter().map(|s| s.info.rows).sum();
-    let rows_of: BTreeMap<(u32, u32), u64> = sources.iter().map(|s| ((s.object, s.row_group), s.info.rows)).collect();
-    let decoded: u64 = units
-        .iter()
-        .flat_map(|u| &u.inputs)
-        .flat_map(|i| i.row_groups.iter().map(|g| rows_of.get(&(i.object, *g)).copied().unwrap_or(0)))
-        .sum();
-    Ok(WritePlan {
-        version: PLAN_VERSION,
-        job: job.clone(),
-        generation,
-        table_uuid: table.uuid.clone(),
-        inventory_hash: json_hash(inventory)?,
-        base_snapshot: table.snapshot_id,
-        schema_id: table.schema_id,
-        spec_id: table.spec_id,
-        sort_order_id: table.sort_order_id,
-        target_file_bytes: table.target_file_bytes,
-        period,
-        window,
-        groups: vec![PublishGroup { name: GroupName::all(), window, units }],
-        pruned,
-        read_amplification_permille: (decoded * 1000).checked_div(source_rows).unwrap_or(1000),
-        row_bytes: inventory.row_bytes,
-        unit_rows_limit,
-    })
 }
 
 /// What the job loads: the chunks that the source has rows in, inside what may be loaded. Tight, because
@@ -263,141 +340,6 @@ fn outside(inventory: &Inventory, info: &RowGroupInfo, window: &Window) -> Optio
     }
     let beyond = inventory.retention_start.is_some_and(|r| time.1 < r);
     (beyond && inventory.clip_retention && within(&inventory.range)).then_some(Outside::Retention)
-}
-
-type Cut = (Window, SeriesSlice, u64);
-
-/// Cuts the window into units: by time at chunk limits, then by series where one chunk alone is too large.
-fn cut(inventory: &Inventory, sources: &[Source], window: &Window, layout: Option<u32>, limit: u64, workers: u64) -> Result<Vec<Cut>> {
-    let counted = inventory.table.period();
-    let period = inventory.table.layout(layout).map_or(counted, |l| l.period);
-    let rows = |low: i64, high: i64| -> u64 { sources.iter().map(|s| s.rows_in(low, high, counted)).sum() };
-    let (low, high) = (window.low(), window.high());
-    if low == i64::MIN || high == i64::MAX {
-        return Err(Error::internal("the window of a plan has no limits"));
-    }
-    let total = rows(low, high);
-    // Few rows for many existing ones are work too. Each unit may have to decode the whole source: not for more than that is
-    // worth before it is landed.
-    let existing: u64 = inventory.table.existing.files.iter().filter(|f| touches(window, f.time)).map(|f| f.rows).sum();
-    let for_existing = (existing / EXISTING_ROWS_PER_ROW / MIN_ROWS_FOR_PARALLELISM).min(workers).min(LANDED_FROM_PERMILLE / 1000);
-    let for_rows = (total / MIN_ROWS_FOR_PARALLELISM).min(workers.max(1) * UNITS_PER_WORKER);
-    let wanted_units: u64 = for_rows.max(for_existing).max(1).max(total.div_ceil(limit));
-
-    let last = period.ordinal(high - 1);
-    let mut out = Vec::new();
-    let mut start = low;
-    for unit in 0.. {
-        if start >= high {
-            break;
-        }
-        // Even shares of the rows: the unit ends at the chunk limit nearest to its share, found by bisection.
-        let share = u128::from(total) * (unit + 1) / u128::from(wanted_units.max(1));
-        let share = u64::try_from(share).unwrap_or(u64::MAX);
-        let first = period.ordinal(start);
-        let end_of = |ordinal: i64| if ordinal >= last { high } else { period.start(ordinal + 1) };
-        let (mut fits, mut exceeds) = (first, last + 1);
-        while fits + 1 < exceeds {
-            let middle = fits + (exceeds - fits) / 2;
-            let within = rows(low, end_of(middle)) <= share && rows(start, end_of(middle)) <= limit;
-            if within { fits = middle } else { exceeds = middle }
-        }
-        if fits < last && rows(start, end_of(fits + 1)) <= limit {
-            let (below, above) = (rows(low, end_of(fits)), rows(low, end_of(fits + 1)));
-            if above.saturating_sub(share) < share.saturating_sub(below) {
-                fits += 1;
-            }
-        }
-        let end = end_of(fits);
-        let estimated = rows(start, end);
-        let time = Window { start: Some(TimestampUs(start)), end: Some(TimestampUs(end)) };
-        if estimated <= limit {
-            out.push((time, SeriesSlice::ALL, estimated));
-        } else {
-            split_chunk(&Chunk { inventory, rows: &rows, time, layout }, estimated, limit, &mut out);
-        }
-        if out.len() > MAX_UNITS {
-            break;
-        }
-        start = end;
-    }
-    Ok(out)
-}
-
-/// One chunk that exceeds a unit's memory.
-struct Chunk<'a> {
-    inventory: &'a Inventory,
-    /// Estimated rows between two times.
-    rows: &'a dyn Fn(i64, i64) -> u64,
-    time: Window,
-    layout: Option<u32>,
-}
-
-/// Cuts a chunk by the table's own buckets (files stay one per partition), then by ranges of series, and a
-/// single series that is too large by time.
-fn split_chunk(chunk: &Chunk, estimated: u64, limit: u64, out: &mut Vec<Cut>) {
-    let parts = estimated.div_ceil(limit).max(1);
-    let Some((column, modulus)) = chunk.inventory.table.bucket_partition(chunk.layout) else {
-        return split_range(chunk, None, estimated, parts, out);
-    };
-    let sets = parts.min(u64::from(modulus));
-    let rows_of = |buckets: u64| estimated * buckets / u64::from(modulus);
-    // The same number of parts for every set, so that parts by time have common limits.
-    let parts = rows_of(u64::from(modulus).div_ceil(sets)).div_ceil(limit).max(1);
-    let first = out.len();
-    for i in 0..sets {
-        let share = |i: u64| (u64::from(modulus) * i / sets) as u32;
-        let buckets: Vec<u32> = (share(i)..share(i + 1)).collect();
-        let rows = rows_of(buckets.len() as u64);
-        let set = BucketSet { column: column.clone(), modulus, buckets };
-        split_range(chunk, Some(set), rows, parts, out);
-    }
-    out[first..].sort_by_key(|(time, ..)| time.start);
-}
-
-fn split_range(chunk: &Chunk, buckets: Option<BucketSet>, estimated: u64, parts: u64, out: &mut Vec<Cut>) {
-    let Some(column) = chunk.inventory.table.slice_column() else { return split_time(chunk, buckets, estimated, parts, out) };
-    let sample = &chunk.inventory.series_sample;
-    let mut limits: Vec<&String> = (1..parts).filter_map(|i| sample.get((sample.len() as u64 * i / parts) as usize)).collect();
-    limits.dedup();
-    // The smallest value as a limit would make an empty first range.
-    limits.retain(|l| Some(*l) != sample.first());
-    if parts > 1 && limits.is_empty() {
-        return split_time(chunk, buckets, estimated, parts, out);
-    }
-    let count = limits.len() as u64 + 1;
-    for i in 0..=limits.len() {
-        let range = (count > 1).then(|| SeriesRange {
-            column: column.clone(),
-            from: i.checked_sub(1).map(|i| limits[i].clone()),
-            to: limits.get(i).map(|l| (*l).clone()),
-        });
-        out.push((chunk.time, SeriesSlice { buckets: buckets.clone(), range }, estimated / count));
-    }
-}
-
-/// Even shares of the chunk's estimated rows, each limit found by bisection.
-fn split_time(chunk: &Chunk, buckets: Option<BucketSet>, estimated: u64, parts: u64, out: &mut Vec<Cut>) {
-    let (low, high) = (chunk.time.low(), chunk.time.high());
-    let total = (chunk.rows)(low, high);
-    let mut start = low;
-    for i in 1..=parts {
-        let mut end = high;
-        if i < parts {
-            let share = (u128::from(total) * u128::from(i) / u128::from(parts)) as u64;
-            let (mut below, mut above) = (start, high);
-            while above - below > 1 {
-                let middle = below + (above - below) / 2;
-                if (chunk.rows)(low, middle) <= share { below = middle } else { above = middle }
-            }
-            end = below;
-        }
-        if end > start {
-            let series = SeriesSlice { buckets: buckets.clone(), range: None };
-            out.push((Window::new(start, end), series, estimated / parts));
-            start = end;
-        }
-    }
 }
 
 /// Gives each unit the row groups that may hold its rows, and each row group its owner.

@@ -21,7 +21,7 @@ use timelake_engine::upkeep::{self, Collected, GcOptions};
 use timelake_engine::{Engine, gc, inventory, jobs, store};
 use timelake_model::ledger::{JobRecord, State};
 use timelake_model::manifest::RunManifest;
-use timelake_model::{BackfillRequest, Error, JobId, Reason, Result, SourceObject};
+use timelake_model::{BackfillRequest, Error, JobId, Reason, Result, SourceObject, WritePlan};
 use timelake_source::remote::{RemoteStore, Sources};
 
 /// Times a request is opened again because another process ran its job meanwhile.
@@ -89,11 +89,12 @@ impl Lake {
     }
 
     /// The whole road for one request; continues an unfinished job of the same request.
-    /// Relative sources are taken from the current folder.
+    /// Relative sources are taken from the current folder. `other_plan`: the work is divided as it does.
     pub async fn backfill(
         &self,
         request: &BackfillRequest,
         options: &Earlier,
+        other_plan: Option<&WritePlan>,
         progress: &dyn Progress,
         stop: &StopFlag,
     ) -> Result<RunManifest> {
@@ -131,7 +132,7 @@ impl Lake {
         if opened.resumed {
             progress.note(&format!("job {} goes on (it was {})", opened.job.job, opened.job.state));
         }
-        let run = Run::new(&request.run, request.run.stage_only, opened.resumed);
+        let run = Run { other_plan, ..Run::new(&request.run, request.run.stage_only, opened.resumed) };
         self.run(opened.job, opened.table, Some(opened.objects), &run, progress, stop).await
     }
 

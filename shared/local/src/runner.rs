@@ -8,8 +8,8 @@ use std::time::Instant;
 use timelake_engine::advance::{self, Hands, Life};
 use timelake_engine::boundary::{Boundary, reached};
 use timelake_engine::inventory::{self, Effort, OpenTable, Taken};
-use timelake_engine::jobs::cancelled;
-use timelake_engine::plan::PlanLimits;
+use timelake_engine::jobs::{self, cancelled};
+use timelake_engine::plan::{self, PlanLimits};
 use timelake_engine::progress::{Progress, Step, StopFlag};
 use timelake_engine::rounds;
 use timelake_engine::store::{self, StoredPlan};
@@ -21,7 +21,7 @@ use timelake_model::ledger::{GroupRecord, JobRecord, State, UnitRecord, UnitStat
 use timelake_model::manifest::{RunManifest, StepTime};
 use timelake_model::request::RunOptions;
 use timelake_model::verdict::{Check, Verdict};
-use timelake_model::{Error, LandPlan, LandReceipt, Reason, Result, UnitReceipt};
+use timelake_model::{Error, LandPlan, LandReceipt, Reason, Result, UnitReceipt, WritePlan};
 use timelake_source::{BoundObjects, SourceSpec};
 use tokio::runtime::Handle;
 
@@ -34,11 +34,13 @@ pub struct Run<'a> {
     pub read_back: ReadBack,
     /// Of each file only so many rows are read.
     pub first_rows: Option<u64>,
+    /// The work is divided as this plan does.
+    pub other_plan: Option<&'a WritePlan>,
 }
 
 impl<'a> Run<'a> {
     pub fn new(options: &'a RunOptions, stage_only: bool, resume: bool) -> Run<'a> {
-        Run { stage_only, resume, options, read_back: ReadBack::of(options.verify_full), first_rows: None }
+        Run { stage_only, resume, options, read_back: ReadBack::of(options.verify_full), first_rows: None, other_plan: None }
     }
 }
 
@@ -137,6 +139,9 @@ impl<'a> Runner<'a> {
     ) -> Result<Planned> {
         let engine = self.engine;
         if let Some(stored) = store::load_plan(engine, &job.job, job.generation).await? {
+            if run.other_plan.is_some_and(|other| !plan::is_divided_as(&stored.plan, other)) {
+                return Err(jobs::has_another_plan(&job));
+            }
             return Ok(Planned::Ready(Box::new(job), Box::new(stored)));
         }
         let to_land = store::load_land_plan(engine, &job.job, job.generation).await?;
@@ -195,7 +200,7 @@ impl<'a> Runner<'a> {
             }
         };
         let planned: Vec<SourceObject> = found.objects.iter().map(|o| o.object.clone()).collect();
-        let stored = self.timed(Step::Plan, None, advance::store_plan(engine, job, found, limits)).await?;
+        let stored = self.timed(Step::Plan, None, advance::store_plan(engine, job, found, limits, run.other_plan)).await?;
         // The bound objects are those of this inventory only if nobody else stored one first.
         let same = stored.inventory.objects.iter().map(|o| &o.object).eq(planned.iter());
         source.bound = same.then_some(bound);

@@ -22,6 +22,7 @@ mod model;
 mod modes;
 mod moved_main;
 mod objects;
+mod plan_file;
 mod processes;
 mod readers;
 mod repeat;

@@ -187,7 +187,7 @@ impl Process {
             return Err(Error::internal("the source would be landed"));
         };
         inventory.row_bytes = row_bytes();
-        advance::store_plan(&self.engine, job, *inventory, LIMITS).await
+        advance::store_plan(&self.engine, job, *inventory, LIMITS, None).await
     }
 
     /// The manifest of a published job tells what became of its rows.
