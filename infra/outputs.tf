@@ -37,6 +37,7 @@ output "timelake_toml" {
     "warehouse = \"${local.warehouse}\"",
     "jobs = \"${local.jobs}\"",
     "state_machine_arn = \"${aws_sfn_state_machine.backfill.arn}\"",
+    "writer_memory_mb = ${local.environment.TIMELAKE_WRITER_MEMORY_MB}",
     "",
   ]))
 }

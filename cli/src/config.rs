@@ -19,14 +19,26 @@ struct Key {
     name: &'static str,
     variable: Option<&'static str>,
     needed: bool,
+    is_number: bool,
 }
 
 const fn key(name: &'static str, variable: Option<&'static str>, needed: bool) -> Key {
-    Key { name, variable, needed }
+    Key { name, variable, needed, is_number: false }
+}
+
+impl Key {
+    /// The value as functions are told it; `None`: it is of another kind, or empty.
+    fn text(&self, value: &toml::Value) -> Option<String> {
+        match value {
+            toml::Value::Integer(number) if self.is_number => Some(number.to_string()),
+            toml::Value::String(text) if !self.is_number && !text.trim().is_empty() => Some(text.clone()),
+            _ => None,
+        }
+    }
 }
 
 /// All of them, as the output `timelake_toml` of the terraform modules writes them.
-const KEYS: [Key; 11] = [
+const KEYS: [Key; 12] = [
     key("region", None, true),
     key("endpoint_url", None, false),
     key("ledger_table", Some("TIMELAKE_LEDGER_TABLE"), true),
@@ -38,6 +50,7 @@ const KEYS: [Key; 11] = [
     key("jobs", Some("TIMELAKE_JOBS"), true),
     key("state_machine_arn", None, true),
     key("glue_database", Some("TIMELAKE_GLUE_DATABASE"), false),
+    Key { is_number: true, ..key("writer_memory_mb", Some("TIMELAKE_WRITER_MEMORY_MB"), false) },
 ];
 
 /// The lake of that name, by the file that is found from the current folder.
@@ -110,8 +123,10 @@ fn settings(lake: &Table, name: &str) -> Result<LakeSettings> {
     if let Some(other) = lake.keys().find(|key| !names.contains(&key.as_str())) {
         return Err(wrong(format!("{section} has an unknown key {other}"), names_hint(other, "known", &names)));
     }
-    if let Some((key, _)) = lake.iter().find(|(_, value)| value.as_str().is_none_or(|text| text.trim().is_empty())) {
-        return Err(wrong(format!("{key} of {section} is no text"), format!("write {key} = \"...\"")));
+    let get = |key: &Key| lake.get(key.name).and_then(|value| key.text(value));
+    if let Some(Key { name, is_number, .. }) = KEYS.iter().find(|key| lake.contains_key(key.name) && get(key).is_none()) {
+        let (kind, example) = if *is_number { ("whole number", "1769") } else { ("text", "\"...\"") };
+        return Err(wrong(format!("{name} of {section} is no {kind}"), format!("write {name} = {example}")));
     }
     if let Some(key) = KEYS.iter().find(|key| key.needed && !lake.contains_key(key.name)) {
         return Err(wrong(
@@ -119,9 +134,8 @@ fn settings(lake: &Table, name: &str) -> Result<LakeSettings> {
             "the terraform output timelake_toml has all of them: terraform output -raw timelake_toml",
         ));
     }
-    let get = |key: &str| lake.get(key).and_then(toml::Value::as_str).map(str::to_string);
     let cloud = CloudSettings::from(|variable| match KEYS.iter().find(|key| key.variable == Some(variable)) {
-        Some(key) => get(key.name),
+        Some(key) => get(key),
         None => (variable == "TIMELAKE_NAME").then(|| name.to_string()),
     });
     let cloud = cloud.map_err(|error| {
@@ -129,21 +143,22 @@ fn settings(lake: &Table, name: &str) -> Result<LakeSettings> {
         let (variable, key) = key.map_or(("", ""), |key| (key.variable.unwrap_or_default(), key.name));
         wrong(format!("{section}: {}", error.message.replace(variable, key)), error.hint.unwrap_or_default().replace(variable, key))
     })?;
-    let state_machine_arn = get("state_machine_arn").unwrap_or_default();
+    let named = |name: &str| KEYS.iter().find(|key| key.name == name).and_then(get);
+    let state_machine_arn = named("state_machine_arn").unwrap_or_default();
     if !state_machine_arn.contains(":stateMachine:") {
         return Err(wrong(
             format!("{section}: state_machine_arn is {state_machine_arn}, which is no address of a state machine"),
             "arn:aws:states:REGION:ACCOUNT:stateMachine:NAME",
         ));
     }
-    let endpoint_url = get("endpoint_url");
+    let endpoint_url = named("endpoint_url");
     if let Some(url) = endpoint_url.as_ref().filter(|url| !url.starts_with("http://") && !url.starts_with("https://")) {
         return Err(wrong(
             format!("{section}: endpoint_url is {url}, which is no address"),
             "https://HOST, or leave it out for AWS itself",
         ));
     }
-    Ok(LakeSettings { cloud, state_machine_arn, region: get("region").unwrap_or_default(), endpoint_url })
+    Ok(LakeSettings { cloud, state_machine_arn, region: named("region").unwrap_or_default(), endpoint_url })
 }
 
 #[cfg(test)]
@@ -167,14 +182,17 @@ state_machine_arn = "arn:aws:states:eu-central-1:1:stateMachine:plant-backfill"
     fn a_section_says_where_a_lake_is() {
         let lake = parse(PLANT, "plant").unwrap();
         assert_eq!((lake.region.as_str(), lake.endpoint_url), ("eu-central-1", None));
+        assert_eq!(lake.cloud.writer_memory_mb, 1024);
         let CloudSettings { name, ledger_table, warehouse, jobs, queues, glue_database, .. } = lake.cloud;
         assert_eq!((name.as_str(), ledger_table.as_str(), warehouse.as_str()), ("plant", "plant-ledger", "s3://plant-lake/warehouse"));
         assert_eq!(
             (jobs.as_str(), queues.land_close.as_deref(), glue_database),
             ("s3://plant-lake/jobs", Some("https://sqs/1/land-close"), None)
         );
-        let more = format!("{PLANT}endpoint_url = \"http://127.0.0.1:4566\"\nglue_database = \"iot\"\n[lakes.other]\n");
+        let more =
+            format!("{PLANT}endpoint_url = \"http://127.0.0.1:4566\"\nglue_database = \"iot\"\nwriter_memory_mb = 1769\n[lakes.other]\n");
         let lake = parse(&more, "plant").unwrap();
+        assert_eq!(lake.cloud.writer_memory_bytes(), 1769 << 20);
         assert_eq!((lake.endpoint_url.as_deref(), lake.cloud.glue_database.as_deref()), (Some("http://127.0.0.1:4566"), Some("iot")));
     }
 
@@ -196,6 +214,12 @@ state_machine_arn = "arn:aws:states:eu-central-1:1:stateMachine:plant-backfill"
             (PLANT.replace("https://sqs/1/close", "close"), "close_queue_url is close", "close_queue_url: queue"),
             (PLANT.replace(":stateMachine:", ":machine:"), "state_machine_arn is arn", "stateMachine:NAME"),
             (format!("{PLANT}endpoint_url = \"localhost\"\n"), "endpoint_url is localhost", "https://HOST"),
+            (format!("{PLANT}writer_memory_mb = \"1769\"\n"), "writer_memory_mb of [lakes.plant] is no whole number", "= 1769"),
+            (
+                format!("{PLANT}writer_memory_mb = 64\n"),
+                "writer_memory_mb is 64, not a number of MiB from 128 on",
+                "writer_memory_mb: memory",
+            ),
         ] {
             let error = parse(&text, "plant").unwrap_err();
             let told = error.hint.clone().unwrap_or_default();

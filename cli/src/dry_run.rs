@@ -2,7 +2,7 @@
 
 use crate::args::LoadArgs;
 use crate::dry_run_text;
-use crate::lake::remote;
+use crate::lake::Place;
 use crate::output::Layout;
 use crate::progress::Console;
 use crate::resolve::option_error;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::path::Path;
 use timelake_engine::open::Earlier;
 use timelake_engine::progress::{Progress, StopFlag};
-use timelake_local::{DryRunOptions, Rehearsed, dry_run};
+use timelake_local::{DryRunOptions, Rehearsed};
 use timelake_model::cost::{Prices, usd};
 use timelake_model::dry_run::DryRun;
 use timelake_model::{BackfillRequest, Error, Reason, Result};
@@ -22,7 +22,7 @@ const LONGEST_PRICES_BYTES: u64 = 1 << 16;
 
 /// A run that is asked for, and what was asked about it.
 pub struct Rehearsal<'a> {
-    pub folder: &'a Path,
+    pub place: &'a Place,
     pub request: &'a BackfillRequest,
     pub earlier: &'a Earlier,
     pub load: &'a LoadArgs,
@@ -52,20 +52,30 @@ impl Rehearsal<'_> {
         }
         let Some(most) = most else { return Ok(None) };
         // By all rows, as --dry-run does: both say the same.
-        match self.rehearse(None, prices, console, stop).await {
-            Ok(Rehearsed { report: DryRun { cost: Some(cost), .. }, .. }) => {
+        let (cost, error) = match self.rehearse(None, prices, console, stop).await {
+            Ok(Rehearsed { report: DryRun { cost, error, .. }, .. }) => (cost, error),
+            Err(error) => (None, Some(error)),
+        };
+        match (cost, error) {
+            (_, Some(error)) if self.ends(&error) => Err(error),
+            (Some(cost), _) => {
                 console.note(&format!("estimated cost on AWS: {}, at most {} allowed", usd(cost.most()), usd(most)));
                 cost.check(most).map(|()| None)
             }
-            Err(e) if e.reason == Reason::Interrupted => Err(e),
             // It costs nothing, or the run says why it cannot be done.
-            _ => Ok(None),
+            (None, _) => Ok(None),
         }
+    }
+
+    /// Does a dry run that ended so leave no run? Functions would be paid for coming to the same end; and where only this
+    /// machine came to it, nobody has looked at what they cost.
+    fn ends(&self, error: &Error) -> bool {
+        error.reason == Reason::Interrupted || matches!(self.place, Place::Aws(_))
     }
 
     async fn rehearse(&self, sample: Option<u64>, prices: Prices, console: &Console, stop: &StopFlag) -> Result<Rehearsed> {
         let options = DryRunOptions { earlier: self.earlier.clone(), sample, prices };
-        dry_run(self.folder, remote(), self.request, &options, console, stop).await
+        self.place.rehearse(self.request, &options, console, stop).await
     }
 
     fn answer(&self, mut done: Rehearsed, most: Option<f64>) -> Answer {

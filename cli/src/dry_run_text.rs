@@ -295,10 +295,11 @@ mod tests {
     use crate::tests::{published, rejected};
     use serde_json::{Value, from_value, json};
     use timelake_engine::dry_run::{Facts, Seen, report as facts_report};
+    use timelake_engine::plan::PlanLimits;
     use timelake_model::cost::Prices;
     use timelake_model::inventory::ExistingFile;
     use timelake_model::manifest::ChunkRows;
-    use timelake_model::request::{RowOptions, RunOptions};
+    use timelake_model::request::{DEFAULT_MEMORY_BYTES, RowOptions};
 
     const COMMAND: &str = "timelake backfill iot.sensor --from export/";
     const PIPED: Layout = Layout { width: None, color: false };
@@ -321,6 +322,10 @@ mod tests {
     }
 
     fn told(m: &RunManifest, sample: Option<u64>) -> DryRun {
+        told_of(m, sample, false)
+    }
+
+    fn told_of(m: &RunManifest, sample: Option<u64>, by_functions: bool) -> DryRun {
         let files = [ExistingFile { path: "x".into(), bytes: 9, rows: 31_200, spec_id: 0, time: None, sequence: 1, partition: 0 }];
         let mut report = facts_report(&Facts {
             manifest: m,
@@ -329,8 +334,9 @@ mod tests {
             columns: &[],
             existing: Some(&files),
             rows: &RowOptions::default(),
-            run: &RunOptions::default(),
+            limits: if by_functions { PlanLimits::of_functions(1 << 30) } else { PlanLimits::new(DEFAULT_MEMORY_BYTES, 2) },
             threads: 2,
+            by_functions,
             sample,
             source_rows: if sample.is_some() { 201_000_000 } else { m.source.rows },
             lands: false,
@@ -369,6 +375,19 @@ mod tests {
         });
         (told.columns, told.first_rows) = (vec![], vec![]);
         insta::assert_snapshot!("bad", report(&told, &bad, COMMAND, PIPED));
+    }
+
+    #[test]
+    fn a_run_of_functions_takes_their_memory_and_their_time() {
+        let m = published();
+        let (here, there) = (told(&m, None), told_of(&m, None, true));
+        assert_eq!((here.state, there.state), (State::Published, State::Refreshed));
+        assert_eq!((there.memory.limit_bytes.value, there.memory.peak_bytes), ((1 << 30) * 70 / 100, None));
+        assert!(here.memory.peak_bytes.is_some());
+        // All units at once, each with a call around it.
+        assert_eq!((here.duration.threads, there.duration.threads), (2, m.plan.units));
+        assert!(there.duration.at_least_seconds.value > timelake_model::cost::CALL_SECONDS);
+        assert_eq!((here.cost, here.written), (there.cost, there.written));
     }
 
     #[test]

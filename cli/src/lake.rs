@@ -10,8 +10,9 @@ use timelake_aws::{CloudLake, LakeSettings, S3Objects, WarehouseStorageFactory};
 use timelake_engine::Engine;
 use timelake_engine::progress::{Progress, StopFlag};
 use timelake_engine::upkeep::{Collected, GcOptions};
-use timelake_local::RemoteObjects;
+use timelake_local::{DryRunOptions, Original, Rehearsed, RemoteObjects, dry_run};
 use timelake_model::manifest::RunManifest;
+use timelake_model::request::RunOptions;
 use timelake_model::{BackfillRequest, Error, Reason, Result};
 
 /// Start of the name of a lake on AWS.
@@ -67,38 +68,50 @@ impl Place {
 
     /// What was typed for a load and means nothing here is an error: it would not do what was asked for.
     pub fn check(&self, load: &LoadArgs) -> Result<()> {
-        let (options, hint): (&[(&str, bool)], _) = match self {
-            Place::Folder(_) => (&[("--detach", load.detach)], "a lake in a folder has no one else who would run the job; leave it out"),
-            Place::Aws(_) => {
-                let rehearsal = [("--dry-run", load.dry_run), ("--max-cost", load.max_cost.is_some()), ("--prices", load.prices.is_some())];
-                if let Some((option, _)) = rehearsal.iter().find(|(_, typed)| *typed) {
-                    return Err(Error::invalid(
-                        Reason::NotYetSupported,
-                        format!("{option} is for lakes in a folder, and this one is on AWS"),
-                    )
-                    .hint("--stage-only stops before anything is published; backfill cancel removes what was staged")
-                    .at(|p| p.option = Some((*option).into())));
-                }
-                let typed = [
-                    ("--threads", load.threads.is_some()),
-                    ("--memory", load.memory.is_some()),
-                    ("--work-dir", load.work_dir.is_some()),
-                    ("--plan", load.plan.is_some()),
-                ];
-                (&typed.clone(), "memory, threads, temporary files and the plan are those of the functions; leave it out")
-            }
+        const NOBODY_ELSE: &str = "a lake in a folder has no one else who would run the job; leave it out";
+        const OF_FUNCTIONS: &str = "memory and plan are those of the functions; leave it out";
+        const OF_A_DRY_RUN: &str = "threads and temporary files are those of the functions; it goes with --dry-run or --max-cost";
+        let here = load.dry_run || load.max_cost.is_some();
+        let options: &[(&str, bool, &str)] = match self {
+            Place::Folder(_) => &[("--detach", load.detach, NOBODY_ELSE)],
+            Place::Aws(_) => &[
+                ("--threads", load.threads.is_some() && !here, OF_A_DRY_RUN),
+                ("--work-dir", load.work_dir.is_some() && !here, OF_A_DRY_RUN),
+                ("--memory", load.memory.is_some(), OF_FUNCTIONS),
+                ("--plan", load.plan.is_some(), OF_FUNCTIONS),
+                ("--detach", load.detach && load.dry_run, "a dry run starts nothing that would go on by itself; leave it out"),
+            ],
         };
-        match options.iter().find(|(_, typed)| *typed) {
-            Some((option, _)) => Err(option_error(option, None, format!("{option} has no effect on this lake")).hint(hint)),
+        match options.iter().find(|(_, typed, _)| *typed) {
+            Some((option, _, hint)) => Err(option_error(option, None, format!("{option} has no effect on this lake")).hint(*hint)),
             None => Ok(()),
         }
     }
 
-    /// A saved request may be of another lake: what of it means nothing here is left out.
-    pub fn fit(&self, request: &mut BackfillRequest) {
-        if let Place::Aws(_) = self {
-            request.run.work_dir = None;
-            request.run.threads = 1;
+    /// What of a request is of this machine, or of another lake it was saved for, is left out of a real run on AWS.
+    pub fn fit(&self, request: BackfillRequest) -> BackfillRequest {
+        match self {
+            Place::Folder(_) => request,
+            Place::Aws(_) => BackfillRequest { run: RunOptions { work_dir: None, threads: 1, ..request.run }, ..request },
+        }
+    }
+
+    /// Says what the request would do, and changes nothing.
+    pub async fn rehearse(
+        &self,
+        request: &BackfillRequest,
+        options: &DryRunOptions,
+        progress: &dyn Progress,
+        stop: &StopFlag,
+    ) -> Result<Rehearsed> {
+        match self {
+            Place::Folder(root) => dry_run(Original::Folder { root, remote: remote() }, request, options, progress, stop).await,
+            Place::Aws(settings) => {
+                let lake = CloudLake::open(settings.as_ref().clone()).await?;
+                let remote = of_s3(lake.objects().clone());
+                let original = Original::Elsewhere { engine: lake.engine(), limits: lake.limits(), remote };
+                dry_run(original, request, options, progress, stop).await
+            }
         }
     }
 }
@@ -142,7 +155,10 @@ impl Lake {
 
 /// Sources and tables on S3, of a lake in a folder.
 pub fn remote() -> RemoteObjects {
-    let s3 = S3Objects::new();
+    of_s3(S3Objects::new())
+}
+
+fn of_s3(s3: S3Objects) -> RemoteObjects {
     RemoteObjects {
         scheme: timelake_aws::SCHEME,
         objects: Arc::new(s3.clone()),
@@ -164,10 +180,41 @@ mod tests {
             let Command::Backfill(args) = Cli::try_parse_from(words).unwrap().command else { panic!() };
             args.load
         };
+        let refused = |place: &Place, words: &str| place.check(&load(words)).err().and_then(|e| e.place.option);
         let folder = Place::Folder("lake".into());
-        assert!(folder.check(&load("--threads 2 --memory 1GB --dry-run")).is_ok());
-        assert_eq!(folder.check(&load("--detach")).unwrap_err().place.option.as_deref(), Some("--detach"));
+        assert_eq!(refused(&folder, "--threads 2 --memory 1GB --work-dir w --dry-run --max-cost 1"), None);
+        assert_eq!(refused(&folder, "--detach").as_deref(), Some("--detach"));
         assert!(folder.folder("worker", "").is_ok());
+        let aws = on_aws();
+        for words in ["", "--detach --max-cost 1", "--dry-run --sample 9 --threads 2 --work-dir w", "--max-cost 1 --threads 2 --work-dir w"]
+        {
+            assert_eq!(refused(&aws, words), None, "{words}");
+        }
+        for (words, option) in [
+            ("--threads 2", "--threads"),
+            ("--work-dir w", "--work-dir"),
+            ("--memory 1GB", "--memory"),
+            ("--memory 1GB --dry-run", "--memory"),
+            ("--detach --dry-run", "--detach"),
+        ] {
+            assert_eq!(refused(&aws, words).as_deref(), Some(option), "{words}");
+        }
+        assert_eq!(aws.folder("worker", "").unwrap_err().place.option.as_deref(), Some("--lake"));
+    }
+
+    #[test]
+    fn a_run_on_aws_has_nothing_of_this_machine() {
+        let run = RunOptions { threads: 7, work_dir: Some("w".into()), keep_runs: true, ..RunOptions::default() };
+        let request = BackfillRequest { table: "iot.s".into(), rows: Default::default(), run };
+        assert_eq!(Place::Folder("lake".into()).fit(request.clone()), request);
+        assert_eq!(on_aws().fit(request).run, RunOptions { keep_runs: true, ..RunOptions::default() });
+    }
+
+    fn on_aws() -> Place {
+        let needed = ["TIMELAKE_BUCKET", "TIMELAKE_LEDGER_TABLE"];
+        let cloud = timelake_aws::CloudSettings::from(|name| needed.contains(&name).then(|| "plant".into())).unwrap();
+        let state_machine_arn = "arn:aws:states:eu-central-1:1:stateMachine:plant".into();
+        Place::Aws(Box::new(LakeSettings { cloud, state_machine_arn, region: "eu-central-1".into(), endpoint_url: None }))
     }
 
     #[test]

@@ -221,14 +221,12 @@ fn execute(cli: Cli, settings: &Settings) -> Result<Answer> {
                 }
                 None => {
                     place.check(&args.load)?;
-                    let (mut request, options) = backfill_request(&args.load, read_request(&args.load)?, available_threads)?;
-                    place.fit(&mut request);
-                    if let Place::Folder(folder) = &place {
-                        let rehearsal = Rehearsal { folder, request: &request, earlier: &options, load: &args.load, settings };
-                        if let Some(answer) = rehearsal.before_the_run(&console, &stop).await? {
-                            return Ok(answer);
-                        }
+                    let (request, options) = backfill_request(&args.load, read_request(&args.load)?, available_threads)?;
+                    let rehearsal = Rehearsal { place: &place, request: &request, earlier: &options, load: &args.load, settings };
+                    if let Some(answer) = rehearsal.before_the_run(&console, &stop).await? {
+                        return Ok(answer);
                     }
+                    let request = place.fit(request);
                     let lake = place.open(false, None).await?;
                     let manifest = match &lake {
                         Lake::Folder(lake) => {

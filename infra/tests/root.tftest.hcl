@@ -246,6 +246,10 @@ run "state_machine" {
     condition     = strcontains(output.timelake_toml, "[lakes.timelake]\nregion = \"eu-central-1\"\nledger_table = ") && !strcontains(output.timelake_toml, "endpoint_url")
     error_message = "The section for timelake.toml is of this lake."
   }
+  assert {
+    condition     = strcontains(output.timelake_toml, "\nwriter_memory_mb = ${module.function["planner"].environment["TIMELAKE_WRITER_MEMORY_MB"]}\n")
+    error_message = "A dry run plans for the memory that the planner plans for."
+  }
 }
 
 run "bucket" {

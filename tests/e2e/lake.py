@@ -121,6 +121,23 @@ class Lake:
     def sweep(self):
         return self.invoke("sweeper", {"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}})
 
+    def contents(self):
+        """All that a command could change, by name."""
+        found = {}
+        for page in self.dynamo.get_paginator("scan").paginate(TableName=self.stack.outputs["ledger_table"], ConsistentRead=True):
+            found |= {f"item {item['pk']} {item['sk']}": item for item in page["Items"]}
+        for bucket in (self.stack.outputs["bucket"], SOURCES):
+            for page in self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+                found |= {f"s3://{bucket}/{o['Key']}": (o["ETag"], o["LastModified"]) for o in page.get("Contents", [])}
+        for page in self.glue.get_paginator("get_tables").paginate(DatabaseName=DATABASE):
+            found |= {f"table {t['Name']}": (t.get("VersionId"), t["Parameters"].get("metadata_location")) for t in page["TableList"]}
+        for name, url in self.stack.outputs["queue_urls"].items():
+            attributes = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+            found[f"queue {name}"] = {key: value for key, value in attributes.items() if key.startswith("ApproximateNumber")}
+        executions = self.machine.list_executions(stateMachineArn=self.stack.outputs["state_machine_arn"])["executions"]
+        found["executions"] = sorted(execution["name"] for execution in executions)
+        return found
+
     def table(self, name):
         return self.catalog.load_table(f"{DATABASE}.{name}")
 

@@ -95,6 +95,37 @@ def again(lake, **_):
     expect(report["already_published"] and lake.table(name).metadata_location == before, "loaded again:", report)
 
 
+def dry_run(lake, **_):
+    """A dry run tells units, files and rows of the run that follows, read in place or landed; neither it nor a job above
+    --max-cost changes anything."""
+    name, live = "dry", sources.rows(months=1, series=2, seed=12)
+    lake.make_table(name)
+    lake.table(name).append(sources.table(list({(r[0], r[1]): r for r in reversed(live)}.values())))
+    loads = [live]
+    for key, body, series in (("dry/a.parquet", sources.parquet, 5), ("dry/b.csv", sources.csv, 6)):
+        readings = sources.rows(months=3, series=series, seed=series + 8)
+        uri = lake.put(key, body(readings))
+        before = lake.contents()
+        told = lake.backfill(name, uri, "--dry-run")
+        lake.backfill(name, uri, "--max-cost", "0.0000001", code=2)
+        after = lake.contents()
+        expect(after == before, "changed by a dry run:", sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k)))
+        report = lake.backfill(name, uri)
+        counts_hold(report)
+        loads.append(readings)
+        same_rows(lake, name, *loads)
+        expect((told["job"], told["state"]) == (report["job"], report["state"]), told["job"], told["state"], "became", report["job"], report["state"])
+        parts = {
+            **{part: (told["plan"][part], report["plan"][part]) for part in ("units", "unit_rows_limit", "read_amplification")},
+            **{part: (told["written"][part], report["written"][part]) for part in ("files", "bytes", "partitions")},
+            **{part: (figure, report[part]) for part, figure in told["rows"].items()},
+        }
+        wrong = {part: both for part, both in parts.items() if both[0] != {"value": both[1], "basis": "exact"}}
+        expect(not wrong and report["kept_existing"] > 0, "told and done:", wrong, report["kept_existing"])
+        again = lake.backfill(name, uri, "--dry-run")
+        expect(again["already_published"] and again["job"] == report["job"], "what is published is told as", again["state"], again["job"])
+
+
 def resumed(lake, **_):
     """A command that is gone leaves the job running; the same command joins it, and there is one job."""
     name, readings = "resumed", sources.rows(months=3, seed=5)
@@ -217,4 +248,4 @@ def guarded(guarded, **_):
     lake.sweep()
 
 
-ALL = (parquet, csv, no_row_and_one, again, resumed, cancelled, poison, changed_source, lost_commit, same_bytes, guarded)
+ALL = (parquet, csv, no_row_and_one, again, dry_run, resumed, cancelled, poison, changed_source, lost_commit, same_bytes, guarded)

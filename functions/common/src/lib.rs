@@ -21,12 +21,6 @@ use timelake_engine::plan::PlanLimits;
 use timelake_engine::ports::Signals;
 use timelake_model::Result;
 
-/// Share of a writer's memory that a plan may count on: the rest is the runtime, clients and what the allocator keeps.
-const PLANNED_MEMORY_PERCENT: u64 = 70;
-
-/// Writers that a plan gives work to at a time. Lambda starts more than that within seconds.
-const WRITERS: u64 = 64;
-
 /// Everything a handler works with.
 pub struct Ports {
     pub engine: Engine,
@@ -50,8 +44,8 @@ pub trait Mail: Send + Sync {
 }
 
 impl Ports {
-    /// What the units of a plan are sized for: a function works at one at a time, and many do side by side.
+    /// What the units of a plan are sized for.
     pub fn limits(&self) -> PlanLimits {
-        PlanLimits::new(self.writer_memory_bytes * PLANNED_MEMORY_PERCENT / 100, 1).with_workers(WRITERS)
+        PlanLimits::of_functions(self.writer_memory_bytes)
     }
 }

@@ -97,7 +97,8 @@ async fn inventory(ports: &Ports, job: &JobRecord, table: &OpenTable, objects: &
     let engine = &ports.engine;
     let runs_folder = store::runs_uri(engine, &job.job, job.generation);
     let check_stop = || stop.check();
-    let effort = Effort { limits: ports.limits(), sources: &engine.sources, runs_folder: &runs_folder, check_stop: &check_stop };
+    let effort =
+        Effort { limits: ports.limits(), threads: 1, sources: &engine.sources, runs_folder: &runs_folder, check_stop: &check_stop };
     let table = layouts::with_specs(engine, table).await?;
     let spec = inventory::spec(&job.request.rows, &table)?;
     let taken = inventory::take(&table, job, objects, &spec, &effort).await?;
@@ -142,7 +143,8 @@ async fn of_runs(ports: &Ports, job: &JobRecord, plan: &LandPlan, stop: &StopFla
         return Ok(());
     }
     let check_stop = || stop.check();
-    let effort = Effort { limits: ports.limits(), sources: &engine.sources, runs_folder: &plan.folder, check_stop: &check_stop };
+    let effort =
+        Effort { limits: ports.limits(), threads: 1, sources: &engine.sources, runs_folder: &plan.folder, check_stop: &check_stop };
     let table = layouts::with_specs(engine, &inventory::open_table(engine, &job.table).await?).await?;
     let (found, _) = inventory::of_runs(&table, job, plan, &receipts, &effort).await?;
     store_plan(ports, job, found).await

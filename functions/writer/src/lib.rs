@@ -36,7 +36,7 @@ impl Attempts for Opening<'_> {
         let Workers { engine, job, .. } = *self.workers;
         let check_stop = || held.check();
         let limits = PlanLimits::new(self.ports.memory_bytes, 1);
-        let effort = Effort { limits, sources: &engine.sources, runs_folder: "", check_stop: &check_stop };
+        let effort = Effort { limits, threads: 1, sources: &engine.sources, runs_folder: "", check_stop: &check_stop };
         let table = runtime.block_on(inventory::open_table(engine, &job.table))?;
         let spec = inventory::spec(&job.request.rows, &table)?;
         let gone = || Error::corrupt(Reason::LedgerDamaged, format!("the plan of job {} is gone", job.job));

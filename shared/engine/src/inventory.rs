@@ -265,7 +265,10 @@ pub enum Taken {
 
 /// How this process reads and is stopped.
 pub struct Effort<'a> {
+    /// What units are sized for.
     pub limits: PlanLimits,
+    /// Threads that read the source's objects.
+    pub threads: usize,
     pub sources: &'a Sources,
     /// Where runs would go.
     pub runs_folder: &'a str,
@@ -353,7 +356,7 @@ fn folds(
     }
     let types = crate::write::row_types(&open.table, &inventory.table)?;
     let reading = Reading { inventory, options: rows, spec, bound, folds: None, check_stop: effort.check_stop, advance: &|_| {} };
-    land::infer(&reading, &types, effort.limits.threads as usize)
+    land::infer(&reading, &types, effort.threads)
 }
 
 /// The inventory of a landed source: its runs, against the table at the head of `main` as it is now.
@@ -409,7 +412,7 @@ fn open_pinned(inventory: &Inventory, only: Option<&BTreeSet<u32>>, spec: &Arc<S
 }
 
 fn inspect(objects: &[SourceObject], spec: &Arc<SourceSpec>, effort: &Effort) -> Result<Vec<Inspection>> {
-    timelake_source::inspect_all(objects, effort.sources, spec, effort.limits.threads as usize, effort.check_stop)
+    timelake_source::inspect_all(objects, effort.sources, spec, effort.threads, effort.check_stop)
 }
 
 /// Statistics say only where a row group starts and ends. Where that is too little to bound a unit's memory,

@@ -40,6 +40,11 @@ pub const WORKER_BYTES: u64 = 128 << 20;
 /// What the process takes before any worker.
 pub const PROCESS_BYTES: u64 = 32 << 20;
 
+/// Share of a function's memory that a plan may count on: the rest is the runtime, clients and what the allocator keeps.
+const FUNCTION_MEMORY_PERCENT: u64 = 70;
+/// Functions that a plan gives work to at a time. Lambda starts more than that within seconds.
+const FUNCTIONS: u64 = 64;
+
 /// What bounds a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanLimits {
@@ -57,9 +62,9 @@ impl PlanLimits {
         PlanLimits { memory_bytes, threads, workers: threads }
     }
 
-    /// So many processes work side by side, each with this memory.
-    pub fn with_workers(self, workers: u64) -> Self {
-        PlanLimits { workers, ..self }
+    /// Of functions with this memory: each works at one unit at a time, and many work side by side.
+    pub fn of_functions(memory_bytes: u64) -> Self {
+        PlanLimits { workers: FUNCTIONS, ..PlanLimits::new(memory_bytes * FUNCTION_MEMORY_PERCENT / 100, 1) }
     }
 
     /// Said when the memory is too little to be kept.

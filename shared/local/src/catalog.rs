@@ -58,8 +58,8 @@ pub struct SqliteCatalog {
     database: PathBuf,
     /// Where new tables go: `file:///abs/path/warehouse` or `s3://bucket/prefix`, without a slash at the end.
     warehouse: String,
-    /// The lake's folder.
-    home: PathBuf,
+    /// The lake's folder. `None`: tables are another catalog's, which has looked whose they are.
+    home: Option<PathBuf>,
     /// Files are on disk before a commit names them.
     durable: bool,
     /// Catalogs made by older clients have no type column; all their rows are tables.
@@ -102,7 +102,7 @@ impl SqliteCatalog {
             connection: Arc::new(Mutex::new(connection)),
             database: database.to_path_buf(),
             warehouse: address,
-            home: database.parent().unwrap_or(Path::new("")).to_path_buf(),
+            home: Some(database.parent().unwrap_or(Path::new("")).to_path_buf()),
             durable: true,
             has_type,
             file_io: FileIO::new_with_fs(),
@@ -119,9 +119,9 @@ impl SqliteCatalog {
         SqliteCatalog { warehouse: prefix.trim_end_matches('/').to_string(), ..self }
     }
 
-    /// The database is a copy for the time of a run; the tables are those of the lake in `home`.
-    pub(crate) fn standing_for(self, home: &Path) -> SqliteCatalog {
-        SqliteCatalog { home: home.to_path_buf(), durable: false, ..self }
+    /// The database is there for the time of a run; the tables are those of the lake in `home`, or of another catalog.
+    pub(crate) fn standing_for(self, home: Option<&Path>) -> SqliteCatalog {
+        SqliteCatalog { home: home.map(Path::to_path_buf), durable: false, ..self }
     }
 
     pub fn file_io(&self) -> &FileIO {
@@ -155,8 +155,9 @@ impl SqliteCatalog {
         if is_remote(location) {
             return Ok(()); // told by the property that `create` sets
         }
+        let Some(home) = &self.home else { return Ok(()) };
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        let lake = real(&self.home);
+        let lake = real(home);
         let file = Path::new(location.strip_prefix("file://").unwrap_or(location));
         if real(file.parent().unwrap_or(file)).starts_with(&lake) {
             return Ok(());
@@ -172,22 +173,21 @@ impl SqliteCatalog {
         }))
     }
 
-    fn lake(&self) -> String {
-        self.home.canonicalize().unwrap_or_else(|_| self.home.clone()).display().to_string()
+    fn lake(&self) -> Option<String> {
+        let home = self.home.as_ref()?;
+        Some(home.canonicalize().unwrap_or_else(|_| home.clone()).display().to_string())
     }
 
     /// A table outside the lake's folder says whose it is: two copies of a lake must not both write to it.
     fn with_lake(&self, metadata: TableMetadata) -> Result<TableMetadata> {
-        if !is_remote(metadata.location()) {
-            return Ok(metadata);
-        }
-        let lake = std::collections::HashMap::from([(LAKE_PROPERTY.to_string(), self.lake())]);
+        let Some(lake) = self.lake().filter(|_| is_remote(metadata.location())) else { return Ok(metadata) };
+        let lake = std::collections::HashMap::from([(LAKE_PROPERTY.to_string(), lake)]);
         let built = metadata.into_builder(None).set_properties(lake).and_then(|builder| builder.build());
         Ok(built.map_err(|e| Error::internal(format!("the new table's metadata is not valid: {e}")))?.metadata)
     }
 
     fn refuse_other_lake(&self, table: &TableIdent, metadata: &TableMetadata) -> Result<()> {
-        let lake = self.lake();
+        let Some(lake) = self.lake() else { return Ok(()) };
         match metadata.properties().get(LAKE_PROPERTY) {
             Some(other) if *other != lake => Err(Error::conflict(
                 Reason::TableChanged,
@@ -216,6 +216,37 @@ impl SqliteCatalog {
 
     fn table(&self, ident: &TableIdent, location: String, metadata: TableMetadata) -> Result<Table> {
         table_at(&self.file_io, ident, location, metadata)
+    }
+
+    /// Names a table whose metadata is at `location`.
+    pub(crate) async fn register(&self, table: &TableIdent, location: &str) -> Result<()> {
+        let (namespace, name) = key(table);
+        let (pointer, has_type) = (location.to_string(), self.has_type);
+        let inserted = self
+            .with(move |c| -> rusqlite::Result<()> {
+                let t = c.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let known = "SELECT 1 FROM iceberg_namespace_properties WHERE catalog_name = ?1 AND namespace = ?2 LIMIT 1";
+                if t.query_row(known, params![CATALOG_NAME, namespace], |_| Ok(())).optional()?.is_none() {
+                    t.execute(
+                        "INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value) \
+                         VALUES (?1, ?2, 'exists', 'true')",
+                        params![CATALOG_NAME, namespace],
+                    )?;
+                }
+                let sql = if has_type {
+                    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type) \
+                     VALUES (?1, ?2, ?3, ?4, 'TABLE')"
+                } else {
+                    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) VALUES (?1, ?2, ?3, ?4)"
+                };
+                t.execute(sql, params![CATALOG_NAME, namespace, name, pointer])?;
+                t.commit()
+            })
+            .await?;
+        inserted.map_err(|e| match e.sqlite_error_code() {
+            Some(ErrorCode::ConstraintViolation) => table_exists(table),
+            _ => CATALOG.error(&self.database, e),
+        })
     }
 
     async fn write_metadata(&self, metadata: &TableMetadata, location: &MetadataLocation) -> Result<()> {
@@ -304,34 +335,8 @@ impl TableCatalog for SqliteCatalog {
         let metadata = self.with_lake(metadata)?;
         let location = MetadataLocation::new_with_metadata(metadata.location(), &metadata);
         self.write_metadata(&metadata, &location).await?;
-        let (namespace, name) = key(table);
-        let (pointer, has_type) = (location.to_string(), self.has_type);
-        let inserted = self
-            .with(move |c| -> rusqlite::Result<()> {
-                let t = c.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let known = "SELECT 1 FROM iceberg_namespace_properties WHERE catalog_name = ?1 AND namespace = ?2 LIMIT 1";
-                if t.query_row(known, params![CATALOG_NAME, namespace], |_| Ok(())).optional()?.is_none() {
-                    t.execute(
-                        "INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value) \
-                         VALUES (?1, ?2, 'exists', 'true')",
-                        params![CATALOG_NAME, namespace],
-                    )?;
-                }
-                let sql = if has_type {
-                    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type) \
-                     VALUES (?1, ?2, ?3, ?4, 'TABLE')"
-                } else {
-                    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location) VALUES (?1, ?2, ?3, ?4)"
-                };
-                t.execute(sql, params![CATALOG_NAME, namespace, name, pointer])?;
-                t.commit()
-            })
-            .await?;
-        match inserted {
-            Ok(()) => self.table(table, location.to_string(), metadata),
-            Err(e) if e.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => Err(table_exists(table)),
-            Err(e) => Err(CATALOG.error(&self.database, e)),
-        }
+        self.register(table, &location.to_string()).await?;
+        self.table(table, location.to_string(), metadata)
     }
 
     fn default_location(&self, table: &TableIdent) -> String {

@@ -1,5 +1,6 @@
 //! `backfill --dry-run`: the whole road, on a copy of the lake in a temporary folder, and a report of what it came to.
-//! The run's own code decides everything, so what it counts is what the real run will count.
+//! The run's own code decides everything, so what it counts is what the real run will count. Of a lake that is no folder
+//! the copy has the one table, and what the ledger knows of its jobs.
 
 use crate::job_lock::JobLock;
 use crate::lake::{Lake, RemoteObjects};
@@ -9,6 +10,7 @@ use crate::scratch::{ScratchObjects, ScratchStorageFactory, Written, copy_databa
 use crate::stores::ObjectsByScheme;
 use crate::{LocalObjects, SqliteCatalog, SqliteLedger, SystemClock, lake_folder, landing};
 use iceberg::io::FileIOBuilder;
+use iceberg::table::Table;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -16,6 +18,7 @@ use timelake_engine::dry_run::{Facts, Seen, Watch};
 use timelake_engine::jobs::{self, needs_new_plan};
 use timelake_engine::open::{self, Earlier, Opened};
 use timelake_engine::plan::PlanLimits;
+use timelake_engine::ports::JobStore;
 use timelake_engine::progress::{Progress, StopFlag};
 use timelake_engine::validate::ReadBack;
 use timelake_engine::{Engine, cancel, dry_run, inventory, report, store};
@@ -24,7 +27,7 @@ use timelake_model::dry_run::DryRun;
 use timelake_model::inventory::ExistingFile;
 use timelake_model::ledger::{JobRecord, State};
 use timelake_model::manifest::RunManifest;
-use timelake_model::request::{Ambiguous, OnBadRow};
+use timelake_model::request::{Ambiguous, OnBadRow, RunOptions};
 use timelake_model::{BackfillRequest, Column, Counts, Error, LandPlan, Reason, Result, TimestampUs};
 use timelake_source::Sources;
 
@@ -46,48 +49,113 @@ pub struct Rehearsed {
     pub published: Option<TimestampUs>,
 }
 
+/// The lake that a dry run stands for. `remote` holds what of its tables and sources is in no folder.
+pub enum Original<'a> {
+    Folder {
+        root: &'a Path,
+        remote: RemoteObjects,
+    },
+    /// Its jobs are done by functions, and their units sized for these limits.
+    Elsewhere {
+        engine: &'a Engine,
+        limits: PlanLimits,
+        remote: RemoteObjects,
+    },
+}
+
 /// A copy of a lake, and the one it stands for.
 struct Copy {
     lake: Lake,
-    /// Folder of the jobs of the lake itself.
-    real_jobs: PathBuf,
+    /// The lake itself, as far as it is asked: what may be a source, how a published job ended.
+    original: Engine,
+    /// Folder in which processes that run its jobs hold their locks.
+    locks: Option<PathBuf>,
+    /// Where sources without an address start.
+    current: PathBuf,
+    /// Of the functions that would do the units.
+    functions: Option<PlanLimits>,
     _folder: TempDir,
 }
 
 impl Copy {
-    fn make(root: &Path, remote: RemoteObjects, work_dir: Option<&str>) -> Result<Copy> {
+    async fn make(original: Original<'_>, request: &BackfillRequest) -> Result<Copy> {
+        match original {
+            Original::Folder { root, remote } => Copy::of_folder(root, remote, request),
+            Original::Elsewhere { engine, limits, remote } => Copy::of_table(engine, limits, remote, request).await,
+        }
+    }
+
+    fn of_folder(root: &Path, remote: RemoteObjects, request: &BackfillRequest) -> Result<Copy> {
         lake_folder::check(root, false)?;
-        let work_dir = work_dir.map(landing::work_dir).transpose()?;
-        let folder = make_folder(work_dir.as_deref())?;
-        let scratch = folder.path().canonicalize().map_err(|e| crate::objects::read_error(folder.path(), e))?;
+        let (folder, scratch) = scratch_folder(request)?;
         let root = root.canonicalize().map_err(|e| crate::objects::read_error(root, e))?;
         let lake = copy(&root, &scratch, remote).map_err(|e| told_of(e, &scratch, &root))?;
-        Ok(Copy { lake, real_jobs: root.join("jobs"), _folder: folder })
+        let current = std::env::current_dir()
+            .map_err(|e| Error::unavailable(Reason::StorageUnavailable, format!("the current folder cannot be read: {e}")))?;
+        let jobs = root.join("jobs");
+        // A job's plan is where it ran.
+        let original = Engine { jobs_root: jobs.display().to_string(), ..lake.engine.clone() };
+        Ok(Copy { lake, original, locks: Some(jobs), current, functions: None, _folder: folder })
     }
+
+    async fn of_table(engine: &Engine, limits: PlanLimits, remote: RemoteObjects, request: &BackfillRequest) -> Result<Copy> {
+        let name = &request.table;
+        let table = jobs::hinted(engine, name, engine.catalog.load(&inventory::table_ident(name)?).await).await?;
+        let (folder, scratch) = scratch_folder(request)?;
+        let lake = stand_in(engine, &table, &scratch, remote).await?;
+        // There is no current folder: sources are addresses.
+        let current = PathBuf::from("/");
+        Ok(Copy { lake, original: engine.clone(), locks: None, current, functions: Some(limits), _folder: folder })
+    }
+}
+
+/// The temporary folder, and its path as it is.
+fn scratch_folder(request: &BackfillRequest) -> Result<(TempDir, PathBuf)> {
+    let work_dir = request.run.work_dir.as_deref().map(landing::work_dir).transpose()?;
+    let folder = make_folder(work_dir.as_deref())?;
+    let scratch = folder.path().canonicalize().map_err(|e| crate::objects::read_error(folder.path(), e))?;
+    Ok((folder, scratch))
 }
 
 fn copy(root: &Path, scratch: &Path, remote: RemoteObjects) -> Result<Lake> {
     copy_databases(root, scratch)?;
-    let clock = Arc::new(SystemClock);
     let known = lake_folder::jobs(&root.join("jobs"));
-    let ledger = Arc::new(SqliteLedger::open_knowing(&scratch.join("ledger.db"), clock.clone(), &known)?);
+    let ledger = SqliteLedger::open_knowing(&scratch.join("ledger.db"), Arc::new(SystemClock), &known)?;
+    let catalog = SqliteCatalog::open(&scratch.join("catalog.db"), &root.join("warehouse"), false)?;
+    Ok(lake_in(scratch, catalog.standing_for(Some(root)), ledger, remote))
+}
+
+/// A lake with the table as it is now, and the table's jobs as they stand: what decides how the next one is opened.
+async fn stand_in(original: &Engine, table: &Table, scratch: &Path, remote: RemoteObjects) -> Result<Lake> {
+    let catalog = SqliteCatalog::open(&scratch.join("catalog.db"), &scratch.join("warehouse"), true)?.standing_for(None);
+    let location = table.metadata_location_result().map_err(|e| Error::internal(e.to_string()))?;
+    catalog.register(table.identifier(), location).await?;
+    let ledger = SqliteLedger::open(&scratch.join("ledger.db"), Arc::new(SystemClock))?;
+    for job in original.jobs.jobs(Some(&table.metadata().uuid().to_string())).await? {
+        ledger.put_job(&job).await?;
+        for group in original.jobs.groups(&job.job, job.generation).await? {
+            ledger.put_group(&group).await?;
+        }
+    }
+    Ok(lake_in(scratch, catalog, ledger, remote))
+}
+
+/// The lake of a temporary folder: what is written goes there, the rest is read where it is.
+fn lake_in(scratch: &Path, catalog: SqliteCatalog, ledger: SqliteLedger, remote: RemoteObjects) -> Lake {
     let written = Written::new(scratch);
     let storage = ScratchStorageFactory::new(remote.storage, written.clone());
-    let catalog = SqliteCatalog::open(&scratch.join("catalog.db"), &root.join("warehouse"), false)?
-        .standing_for(root)
-        .with_file_io(FileIOBuilder::new(Arc::new(storage)).build());
     let real = ObjectsByScheme::new(LocalObjects::new(scratch), remote.scheme, remote.objects);
-    let jobs = scratch.join("jobs");
+    let (jobs, ledger) = (scratch.join("jobs"), Arc::new(ledger));
     let engine = Engine {
-        catalog: Arc::new(catalog),
+        catalog: Arc::new(catalog.with_file_io(FileIOBuilder::new(Arc::new(storage)).build())),
         jobs: ledger.clone(),
         queue: ledger.clone(),
         objects: Arc::new(ScratchObjects { real, written }),
         sources: Sources::local().with(remote.scheme, remote.sources),
-        clock,
+        clock: Arc::new(SystemClock),
         jobs_root: jobs.display().to_string(),
     };
-    Ok(Lake { root: scratch.to_path_buf(), jobs, engine, ledger })
+    Lake { root: scratch.to_path_buf(), jobs, engine, ledger }
 }
 
 /// A fault of a copy is one of the lake.
@@ -101,14 +169,13 @@ fn told_of(error: Error, scratch: &Path, root: &Path) -> Error {
 
 /// Says what `backfill` would do with this request, and changes nothing. Errors are those of the run itself.
 pub async fn dry_run(
-    root: &Path,
-    remote: RemoteObjects,
+    original: Original<'_>,
     request: &BackfillRequest,
     options: &DryRunOptions,
     progress: &dyn Progress,
     stop: &StopFlag,
 ) -> Result<Rehearsed> {
-    let copy = Copy::make(root, remote, request.run.work_dir.as_deref())?;
+    let copy = Copy::make(original, request).await?;
     // Temporary files are in the copy already.
     let mut inside = request.clone();
     inside.run.work_dir = None;
@@ -128,28 +195,24 @@ impl Copy {
         stop: &StopFlag,
     ) -> Result<Rehearsed> {
         let engine = &self.lake.engine;
-        let current = std::env::current_dir()
-            .map_err(|e| Error::unavailable(Reason::StorageUnavailable, format!("the current folder cannot be read: {e}")))?;
-        let opened = jobs::hinted(engine, &request.table, open::open(engine, request, &options.earlier, &current).await).await?;
+        let opened = jobs::hinted(&self.original, &request.table, self.open(request, &options.earlier).await).await?;
         if opened.already_published {
             return self.nothing_to_do(&opened, request, options).await;
         }
-        JobLock::check_free(&self.real_jobs, &opened.job.job)?;
+        if let Some(locks) = &self.locks {
+            JobLock::check_free(locks, &opened.job.job)?;
+        }
         let generation = opened.job.generation; // starting over in the copy is no new life
         let opened = match opened.resumed {
             false => opened,
-            true => self.anew(opened, request, &current, progress).await?,
+            true => self.anew(opened, request, progress).await?,
         };
         let watch = Watch::new(progress);
         let (mut job, objects) = (opened.job, opened.objects);
         let mut told = None;
         let ran = loop {
             let table = inventory::open_table(engine, &job.table).await?;
-            let run = Run {
-                read_back: ReadBack::Nothing,
-                first_rows: options.sample,
-                ..Run::new(&job.request.run, request.run.stage_only, true)
-            };
+            let run = self.run(&job.request.run, options);
             let presence = Presence::announce(&self.lake.root.join("processes"), self.lake.ledger.clone(), engine.clock.clone())?;
             let runner = Runner::new(engine, &presence, &watch, stop);
             match runner.run(job.clone(), table, Some(objects.clone()), &run).await {
@@ -181,6 +244,21 @@ impl Copy {
         Ok(done)
     }
 
+    /// Opens the request in the copy. What may be a source is as in the lake itself; runs are read in the copy only.
+    async fn open(&self, request: &BackfillRequest, earlier: &Earlier) -> Result<Opened> {
+        let engine = Engine { sources: self.original.sources.clone(), ..self.lake.engine.clone() };
+        open::open(&engine, request, earlier, &self.current).await
+    }
+
+    /// Units are those of the real run, whoever does them there.
+    fn run<'a>(&self, run: &'a RunOptions, options: &DryRunOptions) -> Run<'a> {
+        let run = Run { read_back: ReadBack::Nothing, first_rows: options.sample, ..Run::new(run, run.stage_only, true) };
+        match self.functions {
+            Some(limits) => Run { limits, threads: run.options.threads, ..run },
+            None => run,
+        }
+    }
+
     /// The same job, which loads beside the one that holds its window.
     async fn beside(&self, job: &JobRecord, request: &BackfillRequest) -> Result<JobRecord> {
         let mut request = request.clone();
@@ -194,7 +272,7 @@ impl Copy {
     }
 
     /// A job that goes on is told as a whole: in the copy it starts over.
-    async fn anew(&self, opened: Opened, request: &BackfillRequest, current: &Path, progress: &dyn Progress) -> Result<Opened> {
+    async fn anew(&self, opened: Opened, request: &BackfillRequest, progress: &dyn Progress) -> Result<Opened> {
         let engine = &self.lake.engine;
         let job = &opened.job;
         let groups = engine.jobs.groups(&job.job, job.generation).await?;
@@ -205,19 +283,19 @@ impl Copy {
         progress
             .note(&format!("job {} is unfinished ({}): the run goes on with it; what is told here is the whole job", job.job, job.state));
         cancel::cancel(engine, &job.job).await?;
-        open::open(engine, request, &Earlier::default(), current).await
+        self.open(request, &Earlier::default()).await
     }
 
     /// The job is published: the run would say so and do nothing.
     async fn nothing_to_do(&self, opened: &Opened, request: &BackfillRequest, options: &DryRunOptions) -> Result<Rehearsed> {
-        // Its plan is where the job ran.
-        let engine = Engine { jobs_root: self.real_jobs.display().to_string(), ..self.lake.engine.clone() };
-        let mut manifest = report::manifest(&engine, &opened.job).await?;
+        let mut manifest = report::manifest(&self.original, &opened.job).await?;
         manifest.published = false;
         manifest.already_published = true;
         manifest.counts = Counts::default();
         (manifest.rollup_ranges, manifest.chunks, manifest.series_outliers, manifest.errors) = (vec![], vec![], vec![], vec![]);
         (manifest.written, manifest.plan, manifest.time_range) = (Default::default(), Default::default(), None);
+        manifest.error = None; // one that came after publishing does not end this run
+        let run = self.run(&request.run, options);
         let facts = Facts {
             manifest: &manifest,
             error: None,
@@ -225,8 +303,9 @@ impl Copy {
             columns: &[],
             existing: None,
             rows: &request.rows,
-            run: &request.run,
-            threads: PlanLimits::new(request.run.memory_bytes, request.run.threads).threads,
+            limits: run.limits,
+            threads: run.threads as u64,
+            by_functions: self.functions.is_some(),
             sample: options.sample,
             source_rows: manifest.source.rows,
             lands: false,
@@ -248,14 +327,16 @@ impl Copy {
         let foreseen = watch.foreseen_rows();
         let seen = watch.into_seen()?;
         let existing = self.existing(&manifest).await?;
+        let run = self.run(&request.run, options);
         let facts = Facts {
             error,
             seen: &seen,
             columns: &self.columns(&manifest).await?,
             existing: existing.as_deref(),
             rows: &request.rows,
-            run: &request.run,
-            threads: PlanLimits::new(request.run.memory_bytes, request.run.threads).threads,
+            limits: run.limits,
+            threads: run.threads as u64,
+            by_functions: self.functions.is_some(),
             sample: options.sample,
             source_rows: source_rows(landed.as_ref(), foreseen).unwrap_or(manifest.source.rows),
             lands: landed.as_ref().is_some_and(|plan| options.sample.is_none() || is_landed_whole(plan, request)),

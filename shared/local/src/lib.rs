@@ -22,7 +22,7 @@ mod worker;
 
 pub use catalog::SqliteCatalog;
 pub use clock::SystemClock;
-pub use dry_run::{DryRunOptions, Rehearsed, dry_run};
+pub use dry_run::{DryRunOptions, Original, Rehearsed, dry_run};
 pub use lake::{Lake, RemoteObjects};
 pub use ledger::SqliteLedger;
 pub use objects::LocalObjects;

@@ -31,6 +31,10 @@ pub struct Run<'a> {
     /// The user asked to go on: a HOLD is tried again.
     pub resume: bool,
     pub options: &'a RunOptions,
+    /// What units are sized for.
+    pub limits: PlanLimits,
+    /// Units that are done at a time.
+    pub threads: usize,
     pub read_back: ReadBack,
     /// Of each file only so many rows are read.
     pub first_rows: Option<u64>,
@@ -40,7 +44,10 @@ pub struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub fn new(options: &'a RunOptions, stage_only: bool, resume: bool) -> Run<'a> {
-        Run { stage_only, resume, options, read_back: ReadBack::of(options.verify_full), first_rows: None, other_plan: None }
+        // A unit's memory is planned for as many threads; more would break the bound.
+        let limits = PlanLimits::new(options.memory_bytes, options.threads);
+        let (threads, read_back) = (limits.threads as usize, ReadBack::of(options.verify_full));
+        Run { stage_only, resume, options, limits, threads, read_back, first_rows: None, other_plan: None }
     }
 }
 
@@ -181,9 +188,9 @@ impl<'a> Runner<'a> {
         let engine = self.engine;
         let stop = self.stop;
         let check_stop = move || stop.check();
-        let limits = PlanLimits::new(run.options.memory_bytes, run.options.threads);
+        let Run { limits, threads, .. } = *run;
         let runs_folder = landing::runs_folder(engine, job, run.options)?;
-        let effort = Effort { limits, sources: &engine.sources, runs_folder: &runs_folder, check_stop: &check_stop };
+        let effort = Effort { limits, threads, sources: &engine.sources, runs_folder: &runs_folder, check_stop: &check_stop };
         let spec = source.spec.clone();
         let table = &layouts::with_specs(engine, table).await?;
         let taken = match to_land {
@@ -232,7 +239,7 @@ impl<'a> Runner<'a> {
             let buffer = effort.limits.buffer_bytes() as usize;
             let bytes = pending.iter().filter_map(|i| plan.inventory.objects.get(*i as usize)).map(|o| o.object.size).sum();
             let landing = Landing::new(&workers, &plan, spec, &bound, buffer, bytes);
-            let count = (effort.limits.threads as usize).min(pending.len());
+            let count = effort.threads.min(pending.len());
             self.timed(Step::Land, None, async { run_workers(self.presence, &workers, &landing, count) }).await?;
         }
         // Another process may have cancelled it meanwhile: then splits are left, and none of them is waited for.
@@ -256,16 +263,14 @@ impl Hands for AtWork<'_, '_> {
     }
 
     async fn write(&mut self, group: &GroupRecord) -> Result<bool> {
-        let AtWork { job, stored, run: Run { options, .. }, .. } = *self;
+        let AtWork { job, stored, run: &Run { limits, threads, .. }, .. } = *self;
         let Runner { engine, presence, progress, stop, .. } = *self.runner;
         if rounds::resend_pending(engine, group).await? == 0 {
             return Ok(true);
         }
-        let limits = PlanLimits::new(options.memory_bytes, options.threads);
-        let threads = limits.threads as usize;
         if self.source.bound.is_none() {
             let check_stop = move || stop.check();
-            let effort = Effort { limits, sources: &engine.sources, runs_folder: "", check_stop: &check_stop };
+            let effort = Effort { limits, threads, sources: &engine.sources, runs_folder: "", check_stop: &check_stop };
             let bound = tokio::task::block_in_place(|| inventory::reopen(&stored.inventory, None, &self.source.spec, &effort))?;
             self.source.bound = Some(bound);
         }
@@ -278,7 +283,6 @@ impl Hands for AtWork<'_, '_> {
         let workers = Workers::new(engine, job, progress, stop, &idle);
         let writing = Writing::new(&workers, stored, &spec, bound);
         let rows = rows_to_read(stored, &rounds::latest_units(engine, group).await?);
-        // A unit's memory was planned for this many threads; more would break the bound.
         let count = threads.min(stored.plan.units().count());
         self.runner.timed(Step::Write, Some(rows), async { run_workers(presence, &workers, &writing, count) }).await?;
         stop.check()?;

@@ -1,4 +1,4 @@
-//! A lake in a temporary folder that stands for another one: copies of its databases, and its table files to read. What
+//! A lake in a temporary folder that stands for another one: databases like its own, and its table files to read. What
 //! is written goes to the temporary folder; of data files only the size is kept. So a job can run its whole road, and
 //! the lake that is stood for does not change.
 //!

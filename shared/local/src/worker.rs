@@ -136,7 +136,8 @@ impl Lake {
         let spec = inventory::spec(&job.request.rows, &table)?;
         let check_stop = || stop.check();
         let limits = PlanLimits::new(options.memory_bytes, options.threads);
-        let effort = Effort { limits, sources: &engine.sources, runs_folder: "", check_stop: &check_stop };
+        let effort =
+            Effort { limits, threads: limits.threads as usize, sources: &engine.sources, runs_folder: "", check_stop: &check_stop };
         let joins = |step: Step| {
             progress.note(&format!("job {} ({}): joining", job.job, job.table));
             progress.begin(step, None);
@@ -157,7 +158,7 @@ impl Lake {
             let landing = Landing::new(&workers, &plan, &spec, &bound, limits.buffer_bytes() as usize, bytes);
             let counted = Counted { inner: &landing, units: AtomicU64::new(0), rows: AtomicU64::new(0) };
             joins(Step::Land);
-            let outcome = run_workers(presence, &workers, &counted, limits.threads as usize);
+            let outcome = run_workers(presence, &workers, &counted, effort.threads);
             done(counted, Step::Land, worked);
             return outcome.map(|()| true);
         }

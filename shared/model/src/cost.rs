@@ -141,6 +141,14 @@ pub struct PhaseWork {
     pub files_written: u64,
 }
 
+impl PhaseWork {
+    /// Seconds of all its calls together.
+    pub fn call_seconds(&self) -> f64 {
+        let moved = (self.bytes_read + self.bytes_written) as f64 / S3_BYTES_PER_SECOND;
+        self.thread_seconds + moved + CALL_SECONDS * (self.units as f64 + STEP_CALLS)
+    }
+}
+
 /// A line of the table: one service, in USD.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CostLine {
@@ -207,9 +215,8 @@ pub fn estimate(prices: &Prices, phases: &[PhaseWork]) -> CostEstimate {
     let (mut put, mut get, mut stored) = (0.0, 0.0, 0);
     for phase in phases.iter().filter(|p| p.units > 0) {
         let units = phase.units as f64;
-        let moved = (phase.bytes_read + phase.bytes_written) as f64 / S3_BYTES_PER_SECOND;
         calls += units + STEP_CALLS;
-        gb_seconds += FUNCTION_GB * (phase.thread_seconds + moved + CALL_SECONDS * (units + STEP_CALLS));
+        gb_seconds += FUNCTION_GB * phase.call_seconds();
         messages += units;
         closes += 1.0;
         put += puts(phase.files_written, phase.bytes_written);

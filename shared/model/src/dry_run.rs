@@ -155,7 +155,7 @@ pub struct WrittenFigures {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemoryFigures {
-    /// `--memory`, which the plan keeps to.
+    /// What the plan keeps to: `--memory`, or of a function what a unit may take.
     pub limit_bytes: Figure<u64>,
     pub peak_bytes: Option<Figure<u64>>,
 }
@@ -166,5 +166,6 @@ pub struct DurationFigures {
     pub seconds: Figure<f64>,
     pub at_least_seconds: Figure<f64>,
     pub at_most_seconds: Figure<f64>,
+    /// Units of the real run that are done at a time.
     pub threads: u64,
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use timelake_model::{Error, Reason};
 use timelake_tests::write_parquet;
 
-const LOAD: &str = "backfill iot.sensor --from s3://exports/plant/";
+pub const LOAD: &str = "backfill iot.sensor --from s3://exports/plant/";
 const LIMIT: u32 = 600;
 
 /// Readings as Parquet, one an hour.
-fn write_readings(file: &Path, rows: i64) {
+pub fn write_readings(file: &Path, rows: i64) {
     let start = timelake_model::TimestampUs::parse_bound("2024-03-01", "", false).unwrap().0;
     let times = TimestampMicrosecondArray::from_iter_values((0..rows).map(|n| start + n * 3_600_000_000)).with_timezone("+00:00");
     let devices: StringArray = (0..rows).map(|_| Some("d1")).collect();
@@ -22,7 +22,7 @@ fn write_readings(file: &Path, rows: i64) {
 }
 
 /// Until the ledger says so.
-async fn wait_for(installed: &Installed, job: &str, state: &str) {
+pub async fn wait_for(installed: &Installed, job: &str, state: &str) {
     for _ in 0..LIMIT {
         let id = timelake_model::JobId(job.into());
         let now = installed.functions.engine.jobs.job(&id).await.unwrap();
@@ -73,8 +73,11 @@ async fn what_is_wrong_is_told_at_once() {
         ("backfill iot.sensor --from /tmp", 2, "--from", "upload"),
         (&format!("{LOAD} --threads 2"), 2, "--threads", "functions"),
         (&format!("{LOAD} --work-dir x"), 2, "--work-dir", "functions"),
-        (&format!("{LOAD} --dry-run"), 2, "--dry-run", "--stage-only"),
-        (&format!("{LOAD} --max-cost 1"), 2, "--max-cost", "--stage-only"),
+        (&format!("{LOAD} --memory 1GB --dry-run"), 2, "--memory", "functions"),
+        (&format!("{LOAD} --prices own.json"), 2, "--prices", "--dry-run"),
+        ("backfill iot.sensor --from a.csv --dry-run", 2, "--from", "upload"),
+        ("backfill iot.sensor --from a.csv --max-cost 1", 2, "--from", "upload"),
+        ("backfill iot.sensor --from nothing://exports/ --dry-run", 2, "--from", "S3"),
         ("worker", 2, "--lake", "functions"),
         ("--lake aws:plnt backfill list", 2, "--lake", "did you mean plant?"),
     ] {
@@ -82,8 +85,10 @@ async fn what_is_wrong_is_told_at_once() {
         assert_eq!(error["option"], option, "{words}: {error}");
         assert!(error["hint"].as_str().unwrap().contains(hint), "{words}: {error}");
     }
-    let unknown = installed.timelake("backfill iot.sensr --from s3://exports/plant/ --json").error(2);
-    assert!(unknown["hint"].as_str().unwrap().contains("iot.sensor"), "{unknown}");
+    for dry in ["", "--dry-run"] {
+        let unknown = installed.timelake(&format!("backfill iot.sensr --from s3://exports/plant/ {dry} --json")).error(2);
+        assert!(unknown["hint"].as_str().unwrap().contains("iot.sensor"), "{unknown}");
+    }
     assert_eq!(installed.timelake("backfill status nothing --json").error(2)["reason"], "job_not_found");
     assert!(installed.executions().await.is_empty());
 }

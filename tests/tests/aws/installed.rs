@@ -2,13 +2,15 @@
 //! with what their queues and the state machine would hand them.
 
 use crate::{Cloud as Emulated, REGION, hurried, ledger};
+use aws_sdk_sqs::types::QueueAttributeName;
 use serde_json::{Value, json};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use timelake_aws::{Cloud as Opened, CloudSettings};
+use timelake_engine::ports::ObjectStore;
 use timelake_engine::progress::StopFlag;
 use timelake_functions::{Mail, Ports, Tally};
 use timelake_model::Result;
@@ -16,6 +18,7 @@ use timelake_tests::{Emulator, Lab, Outcome};
 use tokio::runtime::Handle;
 
 const POLL: Duration = Duration::from_millis(50);
+pub const WRITER_MB: u64 = 512;
 /// Ends at once: planning is done by the handler that is called here.
 pub const PASS: &str = r#"{"StartAt": "Done", "States": {"Done": {"Type": "Wait", "Seconds": 2, "End": true}}}"#;
 
@@ -84,7 +87,7 @@ impl Installed {
         let toml = format!(
             "[lakes.plant]\nregion = \"{REGION}\"\nendpoint_url = \"{endpoint}\"\nledger_table = \"{}\"\nwarehouse = \"{}\"\njobs = \"{}\"\n\
              work_queue_url = \"{}\"\nland_close_queue_url = \"{}\"\nclose_queue_url = \"{}\"\nrefresh_queue_url = \"{}\"\n\
-             state_machine_arn = \"{machine}\"\n",
+             state_machine_arn = \"{machine}\"\nwriter_memory_mb = {WRITER_MB}\n",
             settings.ledger_table,
             settings.warehouse,
             settings.jobs,
@@ -100,8 +103,8 @@ impl Installed {
             engine: cloud.engine(),
             signals: cloud.queues.clone(),
             mail: Arc::new(Silence),
-            writer_memory_bytes: 512 << 20,
-            memory_bytes: 512 << 20,
+            writer_memory_bytes: WRITER_MB << 20,
+            memory_bytes: WRITER_MB << 20,
         };
         let mut installed = Installed {
             lab,
@@ -187,6 +190,34 @@ impl Installed {
         let mut names: Vec<String> = listed.executions().iter().map(|e| e.name.clone()).collect();
         names.sort();
         names
+    }
+
+    /// All that a command could change, by name: items of the ledger, objects, tables of Glue, messages, executions.
+    /// Functions must sleep.
+    pub async fn contents(&self) -> BTreeMap<String, String> {
+        let services = self.emulated.services(self.emulated.emulator.endpoint()).await;
+        let mut found = BTreeMap::from([("executions".to_string(), self.executions().await.join(" "))]);
+        let items = services.dynamodb().scan().table_name(ledger::TABLE).consistent_read(true).send().await.unwrap();
+        assert!(items.last_evaluated_key.is_none(), "more than a page");
+        for item in items.items() {
+            found.insert(format!("item {:?} {:?}", item["pk"], item["sk"]), format!("{:?}", item.iter().collect::<BTreeMap<_, _>>()));
+        }
+        for bucket in [ledger::BUCKET, "exports"] {
+            for object in self.emulated.objects().list(&format!("s3://{bucket}/")).await.unwrap() {
+                found.insert(object.uri, format!("{} {}", object.fingerprint, object.modified.0));
+            }
+        }
+        for table in services.glue().get_tables().database_name("iot").send().await.unwrap().table_list() {
+            let location = table.parameters.as_ref().and_then(|p| p.get("metadata_location"));
+            found.insert(format!("table {}", table.name), format!("{:?} {location:?}", table.version_id));
+        }
+        for (name, url) in &self.queues {
+            let counts = [QueueAttributeName::ApproximateNumberOfMessages, QueueAttributeName::ApproximateNumberOfMessagesNotVisible];
+            let asked = self.sqs.get_queue_attributes().queue_url(url).set_attribute_names(Some(counts.to_vec()));
+            let told = asked.send().await.unwrap().attributes.unwrap();
+            found.insert(format!("queue {name}"), counts.map(|count| told[&count].clone()).join(" "));
+        }
+        found
     }
 
     /// The command, to its end.

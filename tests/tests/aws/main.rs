@@ -3,6 +3,7 @@
 mod catalog;
 mod cloud;
 mod command;
+mod dry_run;
 mod installed;
 mod ledger;
 mod ledger_faults;

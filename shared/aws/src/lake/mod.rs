@@ -4,6 +4,7 @@
 mod follow;
 mod machine;
 
+use crate::client::S3Objects;
 use crate::cloud::Cloud;
 use crate::lake::follow::Follow;
 use crate::lake::machine::StateMachine;
@@ -12,6 +13,7 @@ use crate::services::Services;
 use crate::settings::CloudSettings;
 use std::path::Path;
 use timelake_engine::open::{self, Earlier};
+use timelake_engine::plan::PlanLimits;
 use timelake_engine::progress::{Progress, StopFlag};
 use timelake_engine::tries::change_job;
 use timelake_engine::upkeep::{self, Collected, GcOptions};
@@ -67,6 +69,16 @@ impl CloudLake {
     /// What it is asked about jobs and tables goes by this alone.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Its sources, tables and files of jobs.
+    pub fn objects(&self) -> &S3Objects {
+        &self.cloud.objects
+    }
+
+    /// What the planner sizes units for.
+    pub fn limits(&self) -> PlanLimits {
+        PlanLimits::of_functions(self.cloud.settings.writer_memory_bytes())
     }
 
     /// Opens the request's job and has it go on, from wherever it stands. What is wrong with the request, its table or

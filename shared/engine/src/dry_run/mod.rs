@@ -5,6 +5,7 @@ mod seen;
 
 pub use seen::{Seen, Watch};
 
+use crate::plan::PlanLimits;
 use std::collections::BTreeMap;
 use timelake_model::cost::{PhaseWork, Prices, estimate};
 use timelake_model::dry_run::{
@@ -14,7 +15,7 @@ use timelake_model::dry_run::{
 use timelake_model::inventory::ExistingFile;
 use timelake_model::ledger::State;
 use timelake_model::manifest::RunManifest;
-use timelake_model::request::{Mode, RowOptions, RunOptions};
+use timelake_model::request::{Mode, RowOptions};
 use timelake_model::{Column, Counts, Error, Reason, Result};
 
 /// The real run also writes its files to a disk or store and reads their keys back: so much more than the dry run's time
@@ -38,9 +39,12 @@ pub struct Facts<'a> {
     /// Files of the table in the window; `None`: not looked at.
     pub existing: Option<&'a [ExistingFile]>,
     pub rows: &'a RowOptions,
-    pub run: &'a RunOptions,
-    /// Workers of the plan's limits.
+    /// What the plan's units are sized for.
+    pub limits: PlanLimits,
+    /// Units that were done at a time.
     pub threads: u64,
+    /// The real run is done by functions, as many at a time as the limits say; else as this one was.
+    pub by_functions: bool,
     /// Rows read of each file at most.
     pub sample: Option<u64>,
     /// Rows of the whole source, as far as the sample tells.
@@ -72,15 +76,19 @@ pub fn report(facts: &Facts) -> Result<DryRun> {
         None => Scale { factor: 1.0, basis: Basis::Exact },
         Some(_) => Scale { factor: facts.source_rows.max(m.source.rows) as f64 / m.source.rows.max(1) as f64, basis: Basis::Estimated },
     };
-    let (seconds, phases) = (time(facts, &scale), work(facts, &scale));
+    let phases = work(facts, &scale);
     // A run that ends before it has a plan is no job to pay for.
     let cost = (!m.already_published && phases[1].units > 0).then(|| estimate(facts.prices, &phases));
     Ok(DryRun {
         job: m.job.clone(),
         generation: m.generation,
         table: m.table.clone(),
-        // Nothing of a run that ends with an error is published.
-        state: if facts.error.is_some() { State::Rejected } else { m.state },
+        state: match m.state {
+            // Nothing of a run that ends with an error is published.
+            _ if facts.error.is_some() => State::Rejected,
+            State::Published if facts.by_functions && !m.already_published => State::Refreshed,
+            state => state,
+        },
         already_published: m.already_published,
         sample: facts.sample,
         error: facts.error.clone().or_else(|| m.error.clone()),
@@ -127,10 +135,11 @@ pub fn report(facts: &Facts) -> Result<DryRun> {
             largest_file_bytes: scale.of(m.written.largest_file_bytes),
         },
         memory: MemoryFigures {
-            limit_bytes: Figure::exact(facts.run.memory_bytes),
-            peak_bytes: m.peak_memory_bytes.map(Figure::estimated),
+            limit_bytes: Figure::exact(facts.limits.memory_bytes),
+            // That of this process says nothing of a function's.
+            peak_bytes: m.peak_memory_bytes.filter(|_| !facts.by_functions).map(Figure::estimated),
         },
-        duration: seconds,
+        duration: time(facts, &scale, &phases),
         cost,
         warnings: m.warnings.clone(),
     })
@@ -202,12 +211,18 @@ fn step_seconds(facts: &Facts, scale: &Scale, step: &str, units: u64) -> f64 {
     around + (seconds - around) * scale.factor
 }
 
-fn time(facts: &Facts, scale: &Scale) -> DurationFigures {
+fn time(facts: &Facts, scale: &Scale, phases: &[PhaseWork; 2]) -> DurationFigures {
     let m = facts.manifest;
-    let land = if facts.lands { step_seconds(facts, scale, "land", m.source.files) } else { 0.0 };
     let stays: f64 = m.steps.iter().map(|s| s.seconds).sum::<f64>() - seconds_of(m, &["land", "write"]);
-    let files = m.written.files as f64 * FILE_SECONDS / facts.threads.max(1) as f64;
-    let dry = stays + land + step_seconds(facts, scale, "write", m.plan.units) + files;
+    let at_a_time = |phase: &PhaseWork| facts.limits.workers.min(phase.units).max(1);
+    let working: f64 = if facts.by_functions {
+        phases.iter().filter(|phase| phase.units > 0).map(|phase| phase.call_seconds() / at_a_time(phase) as f64).sum()
+    } else {
+        let land = if facts.lands { step_seconds(facts, scale, "land", m.source.files) } else { 0.0 };
+        let files = m.written.files as f64 * FILE_SECONDS / facts.threads.max(1) as f64;
+        land + step_seconds(facts, scale, "write", m.plan.units) + files
+    };
+    let dry = stays + working;
     let expected = dry * REAL_OVER_DRY;
     let (low, high) = match facts.sample {
         None => (dry, dry * REAL_OVER_DRY_AT_MOST),
@@ -217,7 +232,7 @@ fn time(facts: &Facts, scale: &Scale) -> DurationFigures {
         seconds: Figure::estimated(expected),
         at_least_seconds: Figure::estimated(low),
         at_most_seconds: Figure::estimated(high),
-        threads: facts.threads,
+        threads: if facts.by_functions { phases.iter().map(at_a_time).max().unwrap_or(1) } else { facts.threads },
     }
 }
 

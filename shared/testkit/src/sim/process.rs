@@ -182,7 +182,7 @@ impl Process {
     async fn plan(&self, job: &JobRecord, table: &OpenTable, objects: &[SourceObject], spec: &Arc<SourceSpec>) -> Result<StoredPlan> {
         let table = layouts::with_specs(&self.engine, table).await?;
         let check_stop = || self.stop.check();
-        let effort = Effort { limits: LIMITS, sources: &self.engine.sources, runs_folder: "", check_stop: &check_stop };
+        let effort = Effort { limits: LIMITS, threads: 1, sources: &self.engine.sources, runs_folder: "", check_stop: &check_stop };
         let Taken::Direct { mut inventory, .. } = inventory::take(&table, job, objects, spec, &effort).await? else {
             return Err(Error::internal("the source would be landed"));
         };
@@ -235,7 +235,7 @@ impl Process {
 
     fn bound(&self, stored: &StoredPlan, spec: &Arc<SourceSpec>) -> Result<BoundObjects> {
         let check_stop = || self.stop.check();
-        let effort = Effort { limits: LIMITS, sources: &self.engine.sources, runs_folder: "", check_stop: &check_stop };
+        let effort = Effort { limits: LIMITS, threads: 1, sources: &self.engine.sources, runs_folder: "", check_stop: &check_stop };
         inventory::reopen(&stored.inventory, None, spec, &effort)
     }
 
