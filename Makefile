@@ -13,6 +13,8 @@ PYTHON     ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.
                 $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 ROWS       ?= 20000000
 ROUNDS     ?= 5
+UNITS      ?= 20000
+WORKERS    ?= 8
 # Of deploy-local: an emulator of AWS that runs, and the functions' zips as cargo-lambda lays them out.
 ENDPOINT   ?= http://127.0.0.1:4566
 ZIPS       ?= $(TARGET_DIR)/lambda
@@ -26,10 +28,10 @@ export TIMELAKE_BIN    ?= $(BINARY)
 export TIMELAKE_PYTHON ?= $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help check infra-check deploy-local destroy-local build build-tests venv test sim demo bench bench-b bench-own bench-metadata bench-kernels bench-compare bench-smoke clean-demo e2e chaos zips watch invoke
+.PHONY: help check infra-check deploy-local destroy-local build build-tests venv test sim demo bench bench-b bench-own bench-metadata bench-units bench-functions bench-kernels bench-compare bench-smoke clean-demo e2e chaos zips watch invoke
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 check: infra-check ## formatting and lints of all code, warnings are errors; the rules of infra/
 	cargo fmt --all --check
@@ -135,6 +137,13 @@ bench-metadata: ## staging and publishing 10,000 to 100,000 files onto a table t
 	cargo build -p timelake-metadata --release
 	$(PYTHON) bench/metadata.py $(TARGET_DIR)/release/timelake-metadata
 
+bench-units: venv ## what many units ask of queue and ledger, on an emulator of AWS, beside the cost model (UNITS=20000 WORKERS=8)
+	cargo build -p timelake-units --release
+	$(VENV)/bin/python bench/units.py $(TARGET_DIR)/release/timelake-units --units $(UNITS) --writers $(WORKERS)
+
+bench-functions: venv build ## the zips of make zips (ZIPS=target/lambda): sizes, time to start, peak memory of a writer at a full unit
+	$(VENV)/bin/python bench/functions.py --zips $(ZIPS)
+
 bench-kernels: ## the inner loops by themselves (criterion)
 	cargo bench -p timelake-kernels
 
@@ -148,3 +157,4 @@ bench-smoke: venv $(BENCH_VENV)/$(STAMP) build ## the benches with few rows: do 
 	done
 	TIMELAKE_BIN="$(BINARY)" $(VENV)/bin/python bench/own.py --rows 200000 --rounds 1 --no-save
 	$(VENV)/bin/python bench/metadata.py $(dir $(BINARY))timelake-metadata --rounds 1 --largest 10000 --no-save
+	$(VENV)/bin/python bench/units.py $(dir $(BINARY))timelake-units --units 500 --no-save

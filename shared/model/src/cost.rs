@@ -7,13 +7,14 @@
 //! |---|---|
 //! | Lambda | per call its share of the measured thread-seconds, the transfer of its bytes from and to S3 at [`S3_BYTES_PER_SECOND`], and [`CALL_SECONDS`] around it, at [`FUNCTION_GB`]; one request; and [`STEP_CALLS`] calls of planner and finalizer per phase |
 //! | SQS | per call a receive and a delete, and a tenth of a send (batches of 10); per phase its `close` message |
-//! | DynamoDB | per call 6 write units (item put, attempt, and a transaction over unit and counter, which costs double) and 2 read units (counter, item when the phase is closed) |
-//! | S3 | a PUT per file up to one part of [`PART_BYTES`], else one per part and two around them; per unit its manifest; [`COMMIT_PUTS`] per job. A GET per range of [`RANGE_BYTES`] that is read, and one per row group and per file (footers) |
+//! | DynamoDB | per call [`CALL_WRITE_UNITS`] write units (the attempt, and a transaction over unit and counter, which costs double) and [`CALL_READ_UNITS`] read units (job, plan, counter, and the unit before it ends); then all counters of the round, which say whether the unit was the last one, and again every [`BEAT_SECONDS`] of its work; each of [`LISTINGS`] listings of a phase reads [`LISTED_READ_UNITS`] for a unit |
+//! | S3 | a PUT per file up to one part of [`PART_BYTES`], else one per part and two around them; per call its receipt, per unit its manifest; [`COMMIT_PUTS`] per job. A GET per range of [`RANGE_BYTES`] that is read, [`ROW_GROUP_GETS`] per row group and [`FILE_GETS`] per file; [`CALL_GETS`] per call (plan, inventory, base, the table), and its receipt in each listing |
 //! | logs | [`CALL_LOG_BYTES`] per call |
 //!
 //! Storage of the written files is told apart: it is per month, for as long as the table keeps them.
 
 use crate::error::{Error, Reason, Result};
+use crate::ledger::PlanRecord;
 use serde::{Deserialize, Serialize};
 
 /// Memory of a function, in GB: one vCPU.
@@ -24,13 +25,28 @@ pub const CALL_SECONDS: f64 = 0.5;
 pub const S3_BYTES_PER_SECOND: f64 = 80e6;
 /// Calls of planner and finalizer per phase.
 pub const STEP_CALLS: f64 = 2.0;
-pub const CALL_WRITE_UNITS: f64 = 6.0;
-pub const CALL_READ_UNITS: f64 = 2.0;
+pub const CALL_WRITE_UNITS: f64 = 5.0;
+pub const CALL_READ_UNITS: f64 = 4.0;
+/// How often an attempt looks whether its unit still counts.
+pub const BEAT_SECONDS: f64 = 2.0;
+/// Times that all units of a phase are read: to stage, to publish, and for the report when it is published and when it is
+/// refreshed.
+pub const LISTINGS: f64 = 4.0;
+/// A unit's item has up to 400 bytes.
+pub const LISTED_READ_UNITS: f64 = 0.1;
+/// Objects that every call reads, whatever its unit is.
+pub const CALL_GETS: f64 = 5.0;
 /// Messages of one send.
 pub const SEND_BATCH: f64 = 10.0;
+/// The message that a round is over: sent, received, deleted.
+const CLOSE_REQUESTS: f64 = 3.0;
 pub const PART_BYTES: u64 = 8 << 20;
 pub const RANGE_BYTES: u64 = 8 << 20;
-/// Plan, inventory, receipts, manifest lists and table metadata from the first commit to the last.
+/// Where its ranges are cut, and page headers near its end.
+pub const ROW_GROUP_GETS: f64 = 3.0;
+/// Its start and its footer.
+pub const FILE_GETS: f64 = 2.0;
+/// Plan, inventory, manifest lists and table metadata from the first commit to the last.
 pub const COMMIT_PUTS: f64 = 20.0;
 /// Of a call: start, end and report lines, and the unit's own.
 pub const CALL_LOG_BYTES: f64 = 2_000.0;
@@ -209,26 +225,46 @@ fn puts(files: u64, bytes: u64) -> f64 {
     }
 }
 
+/// What the units of a phase ask of queue and ledger, whatever is in them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct UnitRequests {
+    pub queue_requests: f64,
+    pub write_units: f64,
+    pub read_units: f64,
+}
+
+/// `thread_seconds`: the units' work, over all of them.
+pub fn of_units(units: u64, thread_seconds: f64) -> UnitRequests {
+    let (calls, counters) = (units as f64, f64::from(PlanRecord::shards_for(usize::try_from(units).unwrap_or(usize::MAX))));
+    UnitRequests {
+        // Each message is received and deleted by itself, and sent with nine others.
+        queue_requests: calls * 2.0 + (calls / SEND_BATCH).ceil() + CLOSE_REQUESTS,
+        write_units: calls * CALL_WRITE_UNITS,
+        read_units: calls * (CALL_READ_UNITS + counters + LISTINGS * LISTED_READ_UNITS) + thread_seconds / BEAT_SECONDS * counters,
+    }
+}
+
 /// The estimate for the phases of a job. Phases without units cost nothing.
 pub fn estimate(prices: &Prices, phases: &[PhaseWork]) -> CostEstimate {
-    let (mut calls, mut gb_seconds, mut messages, mut closes) = (0.0, 0.0, 0.0, 0.0);
+    let (mut calls, mut gb_seconds) = (0.0, 0.0);
+    let (mut queue_requests, mut writes, mut reads) = (0.0, 0.0, 0.0);
     let (mut put, mut get, mut stored) = (0.0, 0.0, 0);
     for phase in phases.iter().filter(|p| p.units > 0) {
         let units = phase.units as f64;
         calls += units + STEP_CALLS;
         gb_seconds += FUNCTION_GB * phase.call_seconds();
-        messages += units;
-        closes += 1.0;
-        put += puts(phase.files_written, phase.bytes_written);
-        get += (phase.files_read + phase.row_groups_read + phase.bytes_read.div_ceil(RANGE_BYTES)) as f64;
+        let asked = of_units(phase.units, phase.thread_seconds);
+        queue_requests += asked.queue_requests;
+        writes += asked.write_units;
+        reads += asked.read_units;
+        put += puts(phase.files_written, phase.bytes_written) + units;
+        get += phase.files_read as f64 * FILE_GETS + phase.row_groups_read as f64 * ROW_GROUP_GETS;
+        get += phase.bytes_read.div_ceil(RANGE_BYTES) as f64 + units * (CALL_GETS + LISTINGS);
     }
     if let Some(write) = phases.last().filter(|p| p.units > 0) {
         put += write.units as f64 + COMMIT_PUTS;
         stored = write.bytes_written;
     }
-    // Each message is received and deleted by itself, and sent with nine others.
-    let queue_requests = messages * 2.0 + (messages / SEND_BATCH).ceil() + closes * 3.0;
-    let (writes, reads) = (messages * CALL_WRITE_UNITS, messages * CALL_READ_UNITS);
     let log_gb = calls * CALL_LOG_BYTES / GB;
     let requests = calls * prices.lambda.million_requests / MILLION;
     let both = |service: &str, detail: String, usd: f64| CostLine { service: service.into(), detail, x86: usd, arm64: usd };
@@ -293,15 +329,24 @@ mod tests {
         // 14 messages: 28 + 2 sends of 10, 2 closes of three requests.
         assert_eq!(cost.services[1].detail, "36 requests");
         assert!((cost.services[1].x86 - 36.0 * 0.4e-6).abs() < 1e-12);
-        assert_eq!(cost.services[2].detail, "84 write units, 28 read units");
-        assert!((cost.services[2].x86 - (84.0 * 0.625e-6 + 28.0 * 0.125e-6)).abs() < 1e-12);
-        // Runs of 40 MB: 5 parts + 2 each, 70. Files of 4 MB: 20. Manifests: 4. Commits: 20. Read: 10 + 96, and 10 + 40 + 48.
-        assert_eq!(cost.services[3].detail, "114 PUT, 204 GET");
-        assert!((cost.services[3].x86 - (114.0 * 5e-6 + 204.0 * 0.4e-6)).abs() < 1e-12);
+        // One counter a phase: 14 calls of 4 + 1 + 0.4 read units, and one each of 150 / 2 beats.
+        assert_eq!(cost.services[2].detail, "70 write units, 151 read units");
+        assert!((cost.services[2].x86 - (70.0 * 0.625e-6 + 150.6 * 0.125e-6)).abs() < 1e-12);
+        // Runs of 40 MB: 5 parts + 2 each, 70. Files of 4 MB: 20. Manifests: 4. Receipts: 14. Commits: 20. Read: 20 + 96, and
+        // 20 + 120 + 48; for 14 calls 5 objects, and 4 times the receipt.
+        assert_eq!(cost.services[3].detail, "128 PUT, 430 GET");
+        assert!((cost.services[3].x86 - (128.0 * 5e-6 + 430.0 * 0.4e-6)).abs() < 1e-12);
         assert!((cost.services[4].x86 - 18.0 * 2_000.0 / 1e9 * 0.5).abs() < 1e-12);
         assert!((cost.total_x86 - cost.services.iter().map(|s| s.x86).sum::<f64>()).abs() < 1e-12);
         assert!((cost.storage_per_month - 0.08 * 0.023).abs() < 1e-12);
         assert_eq!(cost.most(), cost.total_x86);
+    }
+
+    #[test]
+    fn a_large_round_has_more_counters_to_look_at() {
+        let UnitRequests { queue_requests, write_units, read_units } = of_units(20_000, 0.0);
+        assert_eq!((queue_requests, write_units), (42_003.0, 100_000.0));
+        assert!((read_units - 20_000.0 * (4.0 + 16.0 + 0.4)).abs() < 1e-6, "{read_units}");
     }
 
     #[test]

@@ -26,6 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("timelake-floor", &[]),
     ("timelake-kernels", &["timelake-model", "timelake-source", "timelake-engine"]),
     ("timelake-metadata", &["timelake-model", "timelake-table", "timelake-engine", "timelake-local"]),
+    ("timelake-units", &["timelake-model", "timelake-engine", "timelake-aws", "timelake-functions"]),
 ];
 
 /// Packages that must not be anywhere below a crate, by the start of their name.
