@@ -2,6 +2,8 @@
 //! Iceberg tables in the Glue Data Catalog, queues on SQS.
 
 mod address;
+#[cfg(test)]
+mod canned_tests;
 mod catalog;
 mod client;
 mod clock;

@@ -185,3 +185,30 @@ impl Signals for SqsQueues {
         self.send_batch(self.of_signals(signal.phase())?, vec![entry(0, signal.job(), signal)?]).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::canned_tests::{Canned, at_once};
+    use timelake_model::GroupName;
+    use timelake_model::ledger::RoundKey;
+
+    const NOT_TAKEN: &str = r#"{"Successful":[],"Failed":[{"Id":"0","SenderFault":false,"Code":"InternalError","Message":"later"}]}"#;
+    const NOTHING_SAID: &str = r#"{"Successful":[],"Failed":[]}"#;
+    const THROTTLED: &str = r#"{"__type":"com.amazonaws.sqs#RequestThrottled","message":"slow down"}"#;
+
+    #[tokio::test]
+    async fn what_is_never_taken_is_given_up() {
+        let key = RoundKey { job: JobId("iot-a".into()), generation: 1, phase: Phase::Write, group: GroupName::all(), round: 0 };
+        let message = UnitMessage { key, unit: 0 };
+        for (status, body) in [(200, NOT_TAKEN), (200, NOTHING_SAID), (400, THROTTLED), (503, "{}")] {
+            let service = Canned::new(status, body);
+            let urls = QueueUrls { work: Some("https://sqs/1/work".into()), ..QueueUrls::default() };
+            let queues = SqsQueues::new(Client::new(&service.config()), urls);
+            let queues = SqsQueues { settings: at_once(&queues.settings), ..queues };
+            let error = queues.send(std::slice::from_ref(&message)).await.unwrap_err();
+            assert_eq!(error.reason, Reason::StorageUnavailable, "{body}: {error}");
+            assert_eq!(service.asked(), queues.settings.tries, "{body}");
+        }
+    }
+}

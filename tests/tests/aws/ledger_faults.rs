@@ -19,6 +19,7 @@ const TOO_LARGE: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#Transacti
     "CancellationReasons":[{"Code":"ValidationError","Message":"Item size has exceeded"},{"Code":"None"}]}"#;
 const ITEM_CONFLICT: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionConflictException","message":"busy"}"#;
 const THROTTLED: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"slow down"}"#;
+const THROTTLING: &str = r#"{"__type":"com.amazon.coral.availability#ThrottlingException","message":"Rate exceeded"}"#;
 const FORBIDDEN: &str = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","Message":"not authorized to perform"}"#;
 
 fn is(asked: &Asked, operation: &str) -> bool {
@@ -72,6 +73,41 @@ async fn a_transaction_that_meets_another_is_tried_again() {
         let (key, a) = (round_key(1, 0), attempt("a"));
         assert_eq!(scene.spoiled.end_unit(&key, 1, &a, &done(&key, 1, &a)).await.unwrap(), EndOutcome::Won);
         assert_eq!((scene.state(1).await, scene.asked("TransactWriteItems")), ((UnitState::Done, 2), 6));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_call_comes_to_its_end_after_it_was_throttled() {
+    let cloud = Cloud::with_ledger().await;
+    // Every call is refused once: transactions as they meet others, the rest in both ways that DynamoDB has.
+    let proxy = Proxy::start(cloud.emulator.port(), |asked: &Asked| match (asked.number % 4, is(asked, "TransactWriteItems")) {
+        (1 | 3, _) => Fault::None,
+        (_, true) => Fault::Answered(400, CONFLICT),
+        (0, _) => Fault::Answered(400, THROTTLED),
+        _ => Fault::Answered(400, THROTTLING),
+    });
+    let (ledger, key, a) = (cloud.ledger(proxy.endpoint()).await, round_key(1, 0), attempt("a"));
+    let job = ledger.put_job(&job_record("a", "t", 0)).await.unwrap();
+    assert_eq!(ledger.jobs(Some("t")).await.unwrap(), [job.clone()]);
+    let job = ledger.update_job(1, &JobRecord { state: State::Hold, ..job }).await.unwrap().expect("nobody else changed it");
+    assert_eq!(ledger.job(&job.job).await.unwrap(), Some(job));
+    let group = ledger.put_group(&group_record("a", 1, &key.group.0)).await.unwrap();
+    let group = ledger.update_group(&group).await.unwrap().expect("nobody else changed it");
+    assert_eq!(ledger.group(&key.job, 1, &key.group).await.unwrap().as_ref(), Some(&group));
+    assert_eq!(ledger.groups(&key.job, 1).await.unwrap(), [group]);
+    let plan = ledger.put_plan(&plan_record(&key, 0..3, 1)).await.unwrap();
+    ledger.open_round(&plan, 77).await.unwrap();
+    ledger.advance_cursor(&key, 3).await.unwrap();
+    assert_eq!(ledger.plan(&key).await.unwrap().unwrap().cursor, 3);
+    assert!(ledger.begin_attempt(&key, 1, &a).await.unwrap());
+    assert_eq!(ledger.end_unit(&key, 1, &a, &done(&key, 1, &a)).await.unwrap(), EndOutcome::Won);
+    assert_eq!(ledger.counters(&key).await.unwrap()[0].remaining, 2);
+    assert_eq!(ledger.units(&key.job, 1, key.phase, &key.group).await.unwrap()[1].state, UnitState::Done);
+    ledger.close_round(&key).await.unwrap();
+    assert!(!ledger.begin_attempt(&key, 0, &a).await.unwrap());
+    for operation in ["GetItem", "Query", "BatchGetItem", "PutItem", "UpdateItem", "TransactWriteItems"] {
+        let refused = proxy.done().iter().any(|(asked, fault)| is(asked, operation) && *fault != Fault::None);
+        assert!(refused, "{operation}: {:?}", proxy.done());
     }
 }
 

@@ -294,6 +294,7 @@ fn names(write: &Write) -> Option<HashMap<String, String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::canned_tests::{Canned, at_once};
     use aws_sdk_dynamodb::types::error::TransactionCanceledException;
 
     fn of(codes: &[&str]) -> Option<Cancelled> {
@@ -325,5 +326,37 @@ mod tests {
         names.sort();
         assert_eq!(names, ["by_me", "open", "rows", "state"]);
         assert_eq!(super::names(&Write::put(Item::new())), None);
+    }
+    const THROTTLED: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"slow down"}"#;
+    const THROTTLING: &str = r#"{"__type":"com.amazon.coral.availability#ThrottlingException","message":"Rate exceeded"}"#;
+    const LIMIT: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#RequestLimitExceeded","message":"too many"}"#;
+    const CONFLICT: &str = r#"{"__type":"com.amazonaws.dynamodb.v20120810#TransactionConflictException","message":"busy"}"#;
+
+    #[tokio::test]
+    async fn every_call_is_tried_again_while_it_is_throttled_and_not_for_ever() {
+        for (status, body, reason) in [
+            (400, THROTTLED, Reason::LedgerBusy),
+            (400, THROTTLING, Reason::LedgerBusy),
+            (400, LIMIT, Reason::LedgerBusy),
+            (400, CONFLICT, Reason::LedgerBusy),
+            (500, "{}", Reason::StorageUnavailable),
+        ] {
+            let service = Canned::new(status, body);
+            let table = Table::new(Client::new(&service.config()), "timelake".into());
+            let table = Table { settings: at_once(&table.settings), ..table };
+            let key = Key { pk: "a".into(), sk: "b".into() };
+            let change = || Write::update(key.clone(), "SET #rows = :n", "#open = :n", [(":n", number(1))]);
+            for error in [
+                table.get(&key).await.unwrap_err(),
+                table.query("a", "b").await.unwrap_err(),
+                table.get_all(std::slice::from_ref(&key)).await.unwrap_err(),
+                table.write(Write::put_if_absent(key.item())).await.unwrap_err(),
+                table.write(change()).await.unwrap_err(),
+                table.transact(vec![change()]).await.unwrap_err(),
+            ] {
+                assert_eq!(error.reason, reason, "{body}: {error}");
+            }
+            assert_eq!(service.asked(), 6 * table.settings.tries, "{body}");
+        }
     }
 }
