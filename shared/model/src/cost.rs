@@ -362,7 +362,7 @@ mod tests {
         cost.check(cost.most()).unwrap();
         let refused = cost.check(5.0).unwrap_err();
         assert_eq!((refused.reason, refused.exit_code(), refused.place.option.as_deref()), (Reason::CostAboveLimit, 2, Some("--max-cost")));
-        assert_eq!(refused.message, "the job is estimated at 29.49 USD on AWS, more than 5.00 USD");
+        assert_eq!(refused.message, "the job is estimated at 29.55 USD on AWS, more than 5.00 USD");
     }
 
     #[test]
