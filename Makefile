@@ -97,8 +97,8 @@ e2e: venv build ## the functions on an emulator of AWS, by the command line (ONL
 chaos: venv build ## what may go wrong on AWS: writers that die, lost messages, live commits (ONLY=two_planners; not in make test)
 	$(VENV)/bin/python tests/e2e/run.py --chaos --bins $(TARGET_DIR)/$(PROFILE) $(if $(ONLY),--only $(ONLY))
 
-zips: $(LAMBDA_VENV)/$(STAMP) ## the functions as zips for AWS, in target/lambda (release; ARCH is that of this machine)
-	. $(LAMBDA_VENV)/bin/activate && cargo lambda build --release --compiler cargo --output-format zip \
+zips: $(LAMBDA_VENV)/$(STAMP) ## the functions as zips for AWS, in target/lambda (profile zip, for this machine's architecture)
+	. $(LAMBDA_VENV)/bin/activate && cargo lambda build --profile zip --compiler cargo --output-format zip \
 	  $(foreach fn,$(FUNCTIONS),-p timelake-$(fn))
 	$(PYTHON) tests/e2e/sizes.py $(TARGET_DIR)/lambda
 
