@@ -2,8 +2,6 @@
 //! Iceberg tables in the Glue Data Catalog, queues on SQS.
 
 mod address;
-#[cfg(test)]
-mod canned_tests;
 mod catalog;
 mod client;
 mod clock;
@@ -36,3 +34,6 @@ pub use storage::WarehouseStorageFactory;
 
 /// Of URIs of S3.
 pub const SCHEME: &str = "s3";
+
+#[cfg(test)]
+mod canned_tests;
