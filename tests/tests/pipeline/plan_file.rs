@@ -86,10 +86,10 @@ fn a_plan_that_does_not_fit_is_refused_and_nothing_is_loaded() {
     assert_eq!(june.backfill("--from in")["rows_written"], json!(10_000));
 
     // Units for more memory than there is.
-    let large = lab(0..1);
+    let large = lab(0..2);
     let job = job_of(&large.backfill("--from in"));
     large.timelake(&["backfill", "report", &job, "--plan", "large.json"]).success();
-    let small = lab(0..1);
+    let small = lab(0..2);
     small.copy_in(&large.path("large.json"), "large.json");
     let error = small.backfill_outcome(&format!("--from in {SMALL} --plan large.json")).error(2);
     assert!(error["message"].as_str().unwrap().contains("are room for"), "{error}");
