@@ -6,11 +6,11 @@ import subprocess
 import threading
 import time
 import uuid
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 # cloud.py says where it is.
-from proxy import read_body
+from proxy import Answering, read_body
 
 NEXT = "/2018-06-01/runtime/invocation/next"
 START_SECONDS = 30
@@ -24,20 +24,8 @@ class Function:
         self.events, self.answers, self.asked = queue.Queue(), queue.Queue(), queue.Queue()
         function = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-            wbufsize = -1
-
-            def log_message(self, *_):
-                pass
-
-            def handle_one_request(self):
-                try:
-                    super().handle_one_request()
-                except ConnectionError:
-                    self.close_connection = True  # the function was ended while it waited
-
+        # The function may be ended while it waits.
+        class Handler(Answering):
             def answer(self, status, body=b"", headers=()):
                 self.send_response_only(status)
                 for key, value in headers:

@@ -16,6 +16,24 @@ HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrad
 CALL_SECONDS = 120
 
 
+class Answering(BaseHTTPRequestHandler):
+    """A handler that says nothing, keeps connections, and takes it easy when one ends."""
+
+    protocol_version = "HTTP/1.1"
+    # Several writes per answer would wait for acknowledgements.
+    disable_nagle_algorithm = True
+    wbufsize = -1
+
+    def log_message(self, *_):
+        pass
+
+    def handle_one_request(self):
+        try:
+            super().handle_one_request()
+        except ConnectionError:
+            self.close_connection = True
+
+
 class Rule:
     def __init__(self, matches, do, passes):
         self.matches, self.do, self.passes = matches, do, passes
@@ -29,21 +47,7 @@ class Proxy:
         self.rules, self.lock = [], threading.Lock()
         proxy = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            # Several writes per answer would wait for acknowledgements.
-            disable_nagle_algorithm = True
-            wbufsize = -1
-
-            def log_message(self, *_):
-                pass
-
-            def handle_one_request(self):
-                try:
-                    super().handle_one_request()
-                except ConnectionError:
-                    self.close_connection = True
-
+        class Handler(Answering):
             def carry(self):
                 proxy.carry(self, port)
 

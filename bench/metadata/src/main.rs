@@ -8,7 +8,7 @@ use iceberg::spec::ManifestFile;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use timelake_bench::Cost;
 use timelake_engine::publish;
 use timelake_engine::stage::Staging;
 use timelake_model::{Error, Result};
@@ -107,25 +107,6 @@ async fn manifests(world: &World) -> Result<Value> {
         "largest_bytes": bytes.last(),
         "days_in_two_at_most": overlap,
     }))
-}
-
-/// CPU and wall time from here on.
-struct Cost(f64, Instant);
-
-impl Cost {
-    fn start() -> Cost {
-        Cost(cpu_s(), Instant::now())
-    }
-    fn end(self) -> (f64, f64) {
-        (cpu_s() - self.0, self.1.elapsed().as_secs_f64())
-    }
-}
-
-/// User and system time of this process, from `/proc/self/stat` (fields 14 and 15, in hundredths of a second).
-fn cpu_s() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
 fn memory_bytes(field: &str) -> u64 {

@@ -1,28 +1,24 @@
 //! A table that holds many data files, and a job whose units have all been written.
 
-use crate::cpu_s;
 use async_trait::async_trait;
 use iceberg::spec::{DataContentType, DataFile, DataFileBuilder, DataFileFormat, Datum, Literal, Struct, TableMetadata};
 use iceberg::table::Table;
 use iceberg::{TableIdent, TableRequirement, TableUpdate};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use timelake_engine::inventory::{self, OpenTable};
+use timelake_bench::{Days, TABLE, cpu_s};
+use timelake_engine::inventory;
 use timelake_engine::ports::{Clock, CommitOutcome, TableCatalog};
-use timelake_engine::{Engine, identity, rounds, store, tables, tries};
+use timelake_engine::{Engine, rounds, store, tables, tries};
 use timelake_local::{LocalObjects, SqliteCatalog, SqliteLedger, SystemClock};
-use timelake_model::ledger::{GroupRecord, JobRecord, State};
-use timelake_model::plan::{PLAN_VERSION, PublishGroup, SeriesSlice};
+use timelake_model::ledger::{GroupRecord, JobRecord};
 use timelake_model::receipt::{ManifestRef, SeriesRows, WrittenFile};
-use timelake_model::time::{MICROS_PER_DAY, Period};
-use timelake_model::{
-    AttemptId, BackfillRequest, Counts, Error, GroupName, Inventory, JobId, Result, TimestampUs, UnitReceipt, Window, WorkUnit, WritePlan,
-};
+use timelake_model::time::MICROS_PER_DAY;
+use timelake_model::{AttemptId, Counts, Error, GroupName, Result, TimestampUs, UnitReceipt, Window};
 use timelake_table::{Added, Append};
 
-const TABLE: &str = "iot.sensor";
 const FIRST_DAY: i64 = 18_000;
 const ROWS: u64 = 100_000;
 const BYTES: u64 = 4 << 20;
@@ -30,7 +26,6 @@ const BYTES: u64 = 4 << 20;
 const FILES_PER_MANIFEST: u32 = 100;
 /// Of each day the last five minutes are live: the job has no rows there.
 const LIVE: i64 = MICROS_PER_DAY / 288;
-const COLUMNS: &str = "ts:timestamptz,device_id:string,value:double,quality:int";
 
 pub struct World {
     pub engine: Engine,
@@ -63,15 +58,7 @@ impl World {
             clock: clock.clone(),
             jobs_root: folder.join("jobs").display().to_string(),
         };
-        let create = tables::CreateTable {
-            name: TABLE.into(),
-            columns: COLUMNS.into(),
-            time_column: "ts".into(),
-            series_key: vec!["device_id".into()],
-            partition: Some("day(ts),bucket(16,device_id)".into()),
-            ..Default::default()
-        };
-        tables::create_table(catalog.as_ref(), clock.as_ref(), &create).await?;
+        timelake_bench::create_table(&engine, "day(ts),bucket(16,device_id)").await?;
         let ident = tables::parse_name(TABLE)?;
         let per_day = files.div_ceil(units).max(1);
 
@@ -84,13 +71,14 @@ impl World {
         append(catalog.as_ref(), &table, &manifests, "before").await?;
 
         let table = catalog.load(&ident).await?;
-        let job = job(&table);
+        let job = timelake_bench::job(table.metadata().uuid().to_string());
         engine.jobs.put_job(&job).await?;
         let open = inventory::open_table(&engine, TABLE).await?;
-        let mut inventory = inventory(&open)?;
-        let window = Window::new(day(0).low(), day(units).low());
-        inventory.table.existing = inventory::existing_rows(&open.table, inventory.table.snapshot_id, &open.contract, &window).await?;
-        let stored = store::store_plan(&engine, inventory, |i| plan(i, &job, units), &job.job, 1).await?;
+        let mut inventory = timelake_bench::inventory(&open)?;
+        let days = Days { first: FIRST_DAY, units, rows_per_unit: ROWS };
+        inventory.table.existing =
+            inventory::existing_rows(&open.table, inventory.table.snapshot_id, &open.contract, &days.window()).await?;
+        let stored = store::store_plan(&engine, inventory, |i| days.plan(i, &job), &job.job, 1).await?;
         rounds::open_generation(&engine, &job, &stored).await?;
         let group = GroupName::all();
         let group = engine.jobs.group(&job.job, 1, &group).await?.ok_or_else(|| Error::internal("the group was not opened"))?;
@@ -132,83 +120,9 @@ async fn append(catalog: &dyn TableCatalog, table: &Table, manifests: &[Manifest
     }
 }
 
-fn job(table: &Table) -> JobRecord {
-    JobRecord {
-        job: JobId("iot-sensor-1".into()),
-        generation: 1,
-        table: TABLE.into(),
-        table_uuid: table.metadata().uuid().to_string(),
-        request_hash: "request".into(),
-        request: BackfillRequest { table: TABLE.into(), rows: Default::default(), run: Default::default() },
-        opened_by: None,
-        as_of: TimestampUs(0),
-        window: Window::ALL,
-        state: State::Planning,
-        error: None,
-        created: TimestampUs(0),
-        updated: TimestampUs(0),
-        version: 0,
-    }
-}
-
-fn inventory(open: &OpenTable) -> Result<Inventory> {
-    Ok(Inventory {
-        table: inventory::table_state(open, TABLE, TimestampUs(0))?,
-        objects: vec![],
-        series_sample: vec![],
-        row_bytes: 1,
-        times: Window::ALL,
-        range: Window::ALL,
-        retention_start: None,
-        warnings: vec![],
-        clip_retention: false,
-        skipped_chunks: BTreeSet::new(),
-        unused_columns: Default::default(),
-        landed: None,
-    })
-}
-
 /// The part of a day that the job, and those who wrote before, have rows in.
 fn history(day: i64) -> Window {
     Window::new(day * MICROS_PER_DAY, (day + 1) * MICROS_PER_DAY - LIVE)
-}
-
-fn day(unit: u32) -> Window {
-    let start = (FIRST_DAY + i64::from(unit)) * MICROS_PER_DAY;
-    Window::new(start, start + MICROS_PER_DAY)
-}
-
-/// A unit for each day.
-fn plan(inventory: &Inventory, job: &JobRecord, units: u32) -> Result<WritePlan> {
-    let window = Window::new(day(0).low(), day(units).low());
-    let unit = |unit: u32| WorkUnit {
-        index: unit,
-        window: day(unit),
-        series: SeriesSlice::ALL,
-        inputs: vec![],
-        owns: vec![],
-        estimated_rows: ROWS,
-        layout: None,
-    };
-    Ok(WritePlan {
-        version: PLAN_VERSION,
-        job: job.job.clone(),
-        generation: 1,
-        table_uuid: inventory.table.uuid.clone(),
-        inventory_hash: identity::json_hash(inventory)?,
-        base_snapshot: inventory.table.snapshot_id,
-        schema_id: inventory.table.schema_id,
-        spec_id: inventory.table.spec_id,
-        sort_order_id: 1,
-        target_file_bytes: 512 << 20,
-        period: Period::Day,
-        window,
-        groups: vec![PublishGroup { name: GroupName::all(), window, units: (0..units).map(unit).collect() }],
-        pruned: vec![],
-        read_amplification_permille: 1_000,
-        row_bytes: 1,
-        unit_rows_limit: ROWS,
-    })
 }
 
 fn receipt(stored: &store::StoredPlan, unit: u32, manifest: ManifestRef, files: Vec<WrittenFile>) -> UnitReceipt {

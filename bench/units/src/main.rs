@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use timelake_bench::Cost;
 use timelake_engine::advance::Life;
 use timelake_engine::fanin;
 use timelake_model::ledger::{PlanRecord, UnitMessage, UnitState};
@@ -136,23 +137,4 @@ async fn all_is_quiet(world: &World) -> Result<()> {
         0 => Ok(()),
         waiting => Err::<(), Error>(failed(format!("{waiting} messages are left"))),
     }
-}
-
-/// CPU and wall time from here on.
-struct Cost(f64, Instant);
-
-impl Cost {
-    fn start() -> Cost {
-        Cost(cpu_s(), Instant::now())
-    }
-    fn end(self) -> (f64, f64) {
-        (cpu_s() - self.0, self.1.elapsed().as_secs_f64())
-    }
-}
-
-/// User and system time of this process, from `/proc/self/stat` (fields 14 and 15, in hundredths of a second).
-fn cpu_s() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }

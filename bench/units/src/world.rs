@@ -4,21 +4,18 @@
 use crate::requests::Requests;
 use async_trait::async_trait;
 use aws_lambda_events::event::sqs::SqsMessage;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use timelake_aws::{Cloud, CloudSettings, DynamoLedger, Services, Settings, SqsQueues};
-use timelake_engine::inventory::{self, OpenTable};
+use timelake_bench::{Days, TABLE};
+use timelake_engine::Engine;
+use timelake_engine::inventory;
 use timelake_engine::store::{StoredPlan, store_plan};
-use timelake_engine::{Engine, identity, tables};
 use timelake_functions::{Mail, Ports, Tally};
-use timelake_model::ledger::{JobRecord, Phase, RoundKey, State};
-use timelake_model::plan::{PLAN_VERSION, PublishGroup, SeriesSlice};
-use timelake_model::time::{MICROS_PER_DAY, Period};
-use timelake_model::{BackfillRequest, Error, GroupName, Inventory, JobId, Result, TimestampUs, Window, WorkUnit, WritePlan};
+use timelake_model::ledger::{JobRecord, Phase, RoundKey};
+use timelake_model::{Error, GroupName, Result};
 
-const TABLE: &str = "iot.sensor";
-const COLUMNS: &str = "ts:timestamptz,device_id:string,value:double,quality:int";
 const MEMORY_BYTES: u64 = 1 << 30;
 
 pub struct World {
@@ -46,18 +43,11 @@ impl World {
         let queues = Arc::new(SqsQueues::new(sqs.clone(), settings.queues.clone()));
         let engine = Engine { jobs: Arc::new(ledger), queue: queues.clone(), ..cloud.engine() };
 
-        let create = tables::CreateTable {
-            name: TABLE.into(),
-            columns: COLUMNS.into(),
-            time_column: "ts".into(),
-            series_key: vec!["device_id".into()],
-            partition: Some("day(ts)".into()),
-            ..Default::default()
-        };
-        tables::create_table(engine.catalog.as_ref(), engine.clock.as_ref(), &create).await?;
+        timelake_bench::create_table(&engine, "day(ts)").await?;
         let table = inventory::open_table(&engine, TABLE).await?;
-        let job = engine.jobs.put_job(&job(&table, units)).await?;
-        let stored = store_plan(&engine, inventory(&table)?, |inventory| plan(inventory, &job, units), &job.job, 1).await?;
+        let job = engine.jobs.put_job(&timelake_bench::job(table.table.metadata().uuid().to_string())).await?;
+        let days = Days { first: 0, units, rows_per_unit: 1 };
+        let stored = store_plan(&engine, timelake_bench::inventory(&table)?, |inventory| days.plan(inventory, &job), &job.job, 1).await?;
         requests.take(); // what was asked so far is not measured
 
         let url = |url: &Option<String>| url.clone().ok_or_else(|| Error::internal("the address of a queue is not set"));
@@ -84,79 +74,6 @@ impl Mail for NoMail {
     async fn idle(&self) -> Result<bool> {
         Ok(false)
     }
-}
-
-fn job(table: &OpenTable, units: u32) -> JobRecord {
-    JobRecord {
-        job: JobId("iot-sensor-1".into()),
-        generation: 1,
-        table: TABLE.into(),
-        table_uuid: table.table.metadata().uuid().to_string(),
-        request_hash: "request".into(),
-        request: BackfillRequest { table: TABLE.into(), rows: Default::default(), run: Default::default() },
-        opened_by: None,
-        as_of: TimestampUs(0),
-        window: window(units),
-        state: State::Planning,
-        error: None,
-        created: TimestampUs(0),
-        updated: TimestampUs(0),
-        version: 0,
-    }
-}
-
-fn inventory(table: &OpenTable) -> Result<Inventory> {
-    Ok(Inventory {
-        table: inventory::table_state(table, TABLE, TimestampUs(0))?,
-        objects: vec![],
-        series_sample: vec![],
-        row_bytes: 1,
-        times: Window::ALL,
-        range: Window::ALL,
-        retention_start: None,
-        warnings: vec![],
-        clip_retention: false,
-        skipped_chunks: BTreeSet::new(),
-        unused_columns: Default::default(),
-        landed: None,
-    })
-}
-
-fn window(units: u32) -> Window {
-    Window::new(0, i64::from(units) * MICROS_PER_DAY)
-}
-
-/// A unit for each day.
-fn plan(inventory: &Inventory, job: &JobRecord, units: u32) -> Result<WritePlan> {
-    let day = |unit: u32| Window::new(i64::from(unit) * MICROS_PER_DAY, i64::from(unit + 1) * MICROS_PER_DAY);
-    let unit = |unit: u32| WorkUnit {
-        index: unit,
-        window: day(unit),
-        series: SeriesSlice::ALL,
-        inputs: vec![],
-        owns: vec![],
-        estimated_rows: 1,
-        layout: None,
-    };
-    Ok(WritePlan {
-        version: PLAN_VERSION,
-        job: job.job.clone(),
-        generation: 1,
-        table_uuid: inventory.table.uuid.clone(),
-        inventory_hash: identity::json_hash(inventory)?,
-        base_snapshot: inventory.table.snapshot_id,
-        schema_id: inventory.table.schema_id,
-        spec_id: inventory.table.spec_id,
-        sort_order_id: inventory.table.sort_order_id,
-        target_file_bytes: inventory.table.target_file_bytes,
-        period: Period::Day,
-        window: window(units),
-        groups: vec![PublishGroup { name: GroupName::all(), window: window(units), units: (0..units).map(unit).collect() }],
-        pruned: vec![],
-        read_amplification_permille: 1_000,
-        row_bytes: 1,
-        unit_rows_limit: 1,
-    })
 }
 
 /// Messages as an event source hands them to its function.

@@ -25,8 +25,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // The floor of the bench: usual crates only, nothing of ours.
     ("timelake-floor", &[]),
     ("timelake-kernels", &["timelake-model", "timelake-source", "timelake-engine"]),
-    ("timelake-metadata", &["timelake-model", "timelake-table", "timelake-engine", "timelake-local"]),
-    ("timelake-units", &["timelake-model", "timelake-engine", "timelake-aws", "timelake-functions"]),
+    ("timelake-bench", &["timelake-model", "timelake-engine"]),
+    ("timelake-metadata", &["timelake-bench", "timelake-model", "timelake-table", "timelake-engine", "timelake-local"]),
+    ("timelake-units", &["timelake-bench", "timelake-model", "timelake-engine", "timelake-aws", "timelake-functions"]),
 ];
 
 /// Packages that must not be anywhere below a crate, by the start of their name.
