@@ -24,7 +24,7 @@ use timelake_model::{Error, Result};
 const JULIAN_DAY_OF_EPOCH: i128 = 2_440_588;
 const NANOS_PER_DAY: i128 = 86_400_000_000_000;
 /// Bytes of one batch of one column that are aimed at, however long the values are.
-const BATCH_BYTES: u64 = 256 << 20;
+const BATCH_BYTES: u64 = 16 << 20;
 
 /// How a byte array is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

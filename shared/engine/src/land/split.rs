@@ -5,7 +5,7 @@
 //! counted, a run that is deleted here (losers are left to `gc`).
 
 use super::run::{RunTarget, write};
-use crate::write::{FileSink, Gatherer, Reading, RejectedRow, UnitRows, fatal_error, row_types, storage_error};
+use crate::write::{FileSink, Gatherer, Reading, RejectedRow, SPARE_ROOM, UnitRows, fatal_error, row_types, storage_error};
 use iceberg::table::Table;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -21,6 +21,9 @@ use tokio::runtime::Handle;
 const SERIES_SAMPLE: usize = 10_000;
 /// What a row takes besides its columns while it is sorted: sort key, row number.
 const SORT_BYTES_PER_ROW: usize = 24;
+/// After as many rows, how many there will be is told by how much of the file they took: columns that grow by doubling
+/// would be copied, and touch twice the memory.
+const MEASURED_ROWS: usize = 1 << 17;
 
 /// One attempt at a split.
 pub struct LandTask<'a> {
@@ -67,7 +70,7 @@ pub fn land(task: &LandTask) -> Result<LandReceipt> {
     let mut rows = empty(0)?;
     let mut gatherer = Gatherer::new(&task.reading, &everything, &rows)?;
     let mut rejected = Rejected::new(task)?;
-    let mut parsed = 0;
+    let (mut parsed, mut source_bytes, mut measured) = (0, 0, false);
     for batch in timelake_source::read(bound, &bound.all_row_groups())? {
         (task.reading.check_stop)()?;
         let mut batch = match batch {
@@ -82,6 +85,14 @@ pub fn land(task: &LandTask) -> Result<LandReceipt> {
         parsed += batch.rows() as u64 + batch.bad_records.len() as u64;
         gatherer.batch(task.unit, &mut batch, true, &mut rows)?;
         (task.landed)(batch.rows() as u64, batch.source_bytes);
+        source_bytes += batch.source_bytes;
+        if !measured && rows.len() >= MEASURED_ROWS {
+            measured = true;
+            let row_bytes = rows.bytes() / rows.len() + SORT_BYTES_PER_ROW;
+            let expected = (rows.len() as u64).saturating_mul(bound.object().size) / source_bytes.max(1);
+            let most = task.buffer_bytes / row_bytes;
+            rows.reserve((expected + expected / SPARE_ROOM).min(most as u64).saturating_sub(rows.len() as u64) as usize);
+        }
         rejected.write(&mut gatherer.out.rejected)?;
         if gatherer.out.errors.any_fatal() {
             task.doomed.store(true, Ordering::Relaxed);

@@ -31,10 +31,14 @@ use timelake_table::{MetricsModes, Partitioner, Written};
 /// Rows gathered and encoded at a time; fewer when the target file is small, since the size is looked at in between.
 const MAX_CHUNK_ROWS: u64 = 1 << 16;
 const MIN_CHUNK_ROWS: u64 = 1 << 10;
+/// Memory of these rows: they are a copy.
+const MAX_CHUNK_BYTES: u64 = 16 << 20;
 /// Rows of a row group, unless rows are wide.
 const MAX_ROW_GROUP_ROWS: u64 = 1 << 20;
 /// Decoded bytes of a row group.
 const MAX_ROW_GROUP_BYTES: u64 = 128 << 20;
+/// Encoded bytes of a row group, which are in memory until it ends: long texts do not become smaller.
+const MAX_ENCODED_BYTES: usize = 64 << 20;
 /// A further file of a partition is only begun for at least this much.
 const MIN_FILE_BYTES: u64 = 64 << 20;
 const DEFAULT_ZSTD_LEVEL: i32 = 3;
@@ -179,7 +183,7 @@ impl<'a> Writer<'a> {
         let mut sums = Sums::new(self);
         // A row takes about an eighth of its memory in the file; a tenth of the target between two looks.
         let tenth = self.target.target_file_bytes / 10 / (self.target.row_bytes / 8).max(1);
-        let chunk_rows = tenth.clamp(MIN_CHUNK_ROWS, MAX_CHUNK_ROWS) as usize;
+        let chunk_rows = tenth.min(MAX_CHUNK_BYTES / self.target.row_bytes.max(1)).clamp(MIN_CHUNK_ROWS, MAX_CHUNK_ROWS) as usize;
         let (mut written, mut full) = (0, false);
         let mut slice = Slice::default();
         while front.rows_left() > 0 {
@@ -195,6 +199,9 @@ impl<'a> Writer<'a> {
             written += batch.num_rows();
             let bytes = (writer.bytes_written() + writer.in_progress_size()) as u64;
             let rest = bytes / written as u64 * front.rows_left() as u64;
+            if writer.in_progress_size() >= MAX_ENCODED_BYTES {
+                writer.flush().map_err(write_error(&path))?;
+            }
             full = full || (bytes >= self.target.target_file_bytes && rest >= MIN_FILE_BYTES.min(self.target.target_file_bytes));
         }
         let footer = writer.finish().map_err(write_error(&path))?;

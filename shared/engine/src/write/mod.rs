@@ -43,6 +43,8 @@ use tokio::runtime::Handle;
 
 /// Estimates are estimates: room is made for no more rows than this at first.
 const MAX_ROOM_ROWS: u64 = 1 << 25;
+/// Room is made for this part more rows than estimated: one row too many, and all columns move to twice the room.
+pub(crate) const SPARE_ROOM: u64 = 16;
 
 /// One attempt at a unit.
 pub struct UnitTask<'a> {
@@ -73,7 +75,8 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
     let spec = crate::layouts::spec_of(metadata, state, task.unit.layout)?;
     let plain_types = row_types(task.table, state)?;
     let mut rows = rows::UnitRows::new(state, &plain_types)?;
-    rows.reserve(task.unit.estimated_rows.min(MAX_ROOM_ROWS) as usize);
+    let estimated = task.unit.estimated_rows.min(MAX_ROOM_ROWS);
+    rows.reserve((estimated + estimated / SPARE_ROOM) as usize);
     let mut gathered = gather::gather(&task.reading, task.unit, &mut rows)?;
     rows.seal()?;
 

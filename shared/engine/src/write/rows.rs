@@ -86,6 +86,11 @@ impl Growing {
 /// with their neighbours: a source of many tiny row groups must not take a batch's memory for each.
 const SMALL_PIECE_ROWS: usize = 1 << 15;
 
+/// A reader's array of texts grows by doubling: up to half of it may be empty, for as long as it is kept.
+fn is_roomy(array: &ArrayRef) -> bool {
+    array.to_data().get_slice_memory_size().is_ok_and(|bytes| array.get_array_memory_size() > bytes / 4 * 5)
+}
+
 impl Payload {
     fn new(column: usize) -> Self {
         Payload { column, growing: None, pieces: vec![], starts: vec![], room: 0 }
@@ -104,8 +109,8 @@ impl Payload {
             });
             return growing.push(&array);
         }
-        let small = array.len() < SMALL_PIECE_ROWS;
-        self.pieces.push(if small { copied(&array) } else { array });
+        let exact = array.len() < SMALL_PIECE_ROWS || is_roomy(&array);
+        self.pieces.push(if exact { copied(&array) } else { array });
         self.starts.push(start as u32);
         // Joined while the last is at least half as long as the one before: each row is copied a few times in all.
         while let [.., before, last] = &self.pieces[..] {
@@ -284,11 +289,16 @@ impl UnitRows {
         if self.same_key { &self.identity } else { &self.series }
     }
 
-    /// Makes room for as many rows, before any is gathered.
+    /// Makes room for as many rows more.
     pub fn reserve(&mut self, rows: usize) {
         self.times.reserve_exact(rows);
         self.codes.iter_mut().for_each(|codes| codes.reserve_exact(rows));
-        self.payload.iter_mut().for_each(|payload| payload.room = rows);
+        for payload in &mut self.payload {
+            match &mut payload.growing {
+                Some(growing) => growing.bytes.reserve(rows * growing.width),
+                None => payload.room = rows,
+            }
+        }
     }
 
     /// To be called when all rows are gathered, before cells are looked at.
