@@ -74,7 +74,7 @@ fn find(name: &str) -> Result<PathBuf> {
     found.ok_or_else(|| {
         Error::invalid(Reason::InvalidOption, format!("where the lake aws:{name} is, is not known: there is no {FILE}"))
             .hint(format!(
-                "write `terraform output -raw timelake_toml` into a {FILE} here, in a folder above or in ~/.config/timelake, or name one: {CONFIG_VARIABLE}"
+                "write `terraform -chdir=FOLDER output -raw timelake_toml`, FOLDER being where it was applied, into a {FILE} here, in a folder above or in ~/.config/timelake, or name one: {CONFIG_VARIABLE}"
             ))
             .at(|p| p.option = Some("--lake".into()))
     })
@@ -100,7 +100,10 @@ fn wrong(message: String, hint: impl Into<String>) -> Error {
 fn parse(text: &str, name: &str) -> Result<LakeSettings> {
     let file: Table = text.parse().map_err(|e: toml::de::Error| {
         let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        let error = wrong(format!("this is no TOML: {}", e.message()), "the terraform output timelake_toml has a section that fits");
+        let error = wrong(
+            format!("this is no TOML: {}", e.message()),
+            "it is to hold what `terraform -chdir=FOLDER output -raw timelake_toml` prints, FOLDER being where terraform was applied",
+        );
         error.at(|p| p.line = Some(before.matches('\n').count() as u64 + 1))
     })?;
     if let Some(other) = file.keys().find(|key| *key != "lakes") {
@@ -131,7 +134,7 @@ fn settings(lake: &Table, name: &str) -> Result<LakeSettings> {
     if let Some(key) = KEYS.iter().find(|key| key.needed && !lake.contains_key(key.name)) {
         return Err(wrong(
             format!("{section} lacks the key {}", key.name),
-            "the terraform output timelake_toml has all of them: terraform output -raw timelake_toml",
+            "the terraform output has all of them: `terraform -chdir=FOLDER output -raw timelake_toml`, FOLDER being where it was applied",
         ));
     }
     let cloud = CloudSettings::from(|variable| match KEYS.iter().find(|key| key.variable == Some(variable)) {

@@ -69,7 +69,7 @@ impl Place {
     /// What was typed for a load and means nothing here is an error: it would not do what was asked for.
     pub fn check(&self, load: &LoadArgs) -> Result<()> {
         const NOBODY_ELSE: &str = "a lake in a folder has no one else who would run the job; leave it out";
-        const OF_FUNCTIONS: &str = "memory and plan are those of the functions; leave it out";
+        const OF_FUNCTIONS: &str = "the plan is the planner's, the memory that of the functions (terraform: functions = { writer = { memory_mb = ... } }); leave it out";
         const OF_A_DRY_RUN: &str = "threads and temporary files are those of the functions; it goes with --dry-run or --max-cost";
         let here = load.dry_run || load.max_cost.is_some();
         let options: &[(&str, bool, &str)] = match self {

@@ -219,10 +219,15 @@ pub fn row_lines(m: &RunManifest) -> Vec<RowLine> {
         .collect()
 }
 
+/// A rejected job stopped where the rows that were good had not been counted yet.
+pub fn read_name(state: State) -> &'static str {
+    if state == State::Rejected { "counted until it stopped" } else { "read" }
+}
+
 /// The lines as a sum, and below all that were read.
 fn rows(m: &RunManifest, layout: Layout) -> String {
     let counts = &m.counts;
-    let mut out = sum("rows", "read", counts.rows_read, &row_lines(m), layout);
+    let mut out = sum("rows", read_name(m.state), counts.rows_read, &row_lines(m), layout);
     if counts.accounted() != counts.rows_read {
         out.push_str(&format!("  {} the lines add up to {}\n", layout.paint("do not agree:", Paint::Bad), number(counts.accounted())));
     }
@@ -401,7 +406,7 @@ pub fn next(state: State, job: &JobId, error: Option<&Error>, again: &Again) -> 
 }
 
 /// No command removes them yet, and nothing shall say that they are gone.
-const FILES_STAY: &str = "(files it may have written stay on disk; no table refers to them)";
+const FILES_STAY: &str = "(files it may have written stay where they are; no table refers to them)";
 /// Of a place with its value, in a list of places.
 const LONGEST_PLACE_CHARS: usize = 60;
 

@@ -204,7 +204,7 @@ fn what_to_do_next_fits_the_state() {
     }
     assert!(next(State::Hold, Some(Error::conflict(Reason::CommitConflict, ""))).contains("resume"));
     for state in [State::Cancelled, State::Rejected] {
-        assert!(next(state, None).contains("files it may have written stay on disk"), "{state}");
+        assert!(next(state, None).contains("files it may have written stay where they are"), "{state}");
     }
     assert!(next(State::Published, None).contains("backfill report"));
     for state in State::ALL {

@@ -144,7 +144,8 @@ fn rows(m: &RunManifest, lines: &[RowLine]) -> Html {
             line.note.as_str().into(),
         ]
     });
-    let total = vec![plain("b", "read"), plain("b", number(m.counts.rows_read)), Html::default(), Html::default()];
+    let total =
+        vec![plain("b", crate::report::read_name(m.state)), plain("b", number(m.counts.rows_read)), Html::default(), Html::default()];
     let table = table(&["", "rows#", "share#", ""], body.chain([total]));
     let mut notes = Vec::new();
     if m.state == State::Rejected && m.counts.rows_read < m.source.rows {

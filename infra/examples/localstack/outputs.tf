@@ -36,10 +36,14 @@ output "timelake_toml" {
 output "try" {
   description = "Commands to try it with."
   value       = <<-EOT
-    # For the command line of AWS and for timelake:
-    export AWS_ENDPOINT_URL=${var.endpoint} AWS_REGION=${var.region} AWS_ACCESS_KEY_ID=${var.access_key} AWS_SECRET_ACCESS_KEY=${var.secret_key}
+    # Where timelake finds the lake (in the folder that it is called from):
+    terraform -chdir=${abspath(path.root)} output -raw timelake_toml > timelake.toml
+    # For the command line of AWS (the package awscli) and for timelake:
+    export AWS_ENDPOINT_URL=${var.endpoint} AWS_REGION=${var.region} AWS_DEFAULT_REGION=${var.region}
+    export AWS_ACCESS_KEY_ID=${var.access_key} AWS_SECRET_ACCESS_KEY=${var.secret_key}
     # Source files, where the functions may read them:
-    aws s3 mb s3://exports && aws s3 cp --recursive export/ s3://exports/2024/
+    printf 'ts,device_id,value,quality\n2024-05-01T00:00:00Z,a,20.5,0\n2024-05-01T00:01:00Z,a,20.7,0\n' > readings.csv
+    aws s3 mb s3://exports && aws s3 cp readings.csv s3://exports/2024/
     # A table for them:
     timelake table create ${sort(var.databases)[0]}.sensor --lake aws:${var.name} --time-column ts --series-key device_id \
       --partition 'month(ts)' --columns 'ts:timestamptz,device_id:string,value:double,quality:int'
@@ -47,7 +51,7 @@ output "try" {
     aws stepfunctions start-execution --state-machine-arn ${module.timelake.state_machine_arn} \
       --input '{"request": {"table": "${sort(var.databases)[0]}.sensor", "rows": {"from": ["s3://exports/2024/"]}}}'
     aws stepfunctions list-executions --state-machine-arn ${module.timelake.state_machine_arn}
-    # For timelake.toml:
-    ${trimspace(local.timelake_toml)}
+    # The same in one command, which follows the job (the rows are there by now, so it adds none):
+    timelake backfill ${sort(var.databases)[0]}.sensor --lake aws:${var.name} --from s3://exports/2024/ --again
   EOT
 }
