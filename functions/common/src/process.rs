@@ -75,14 +75,21 @@ struct Deadline {
 
 fn stop_before(ports: &Ports, deadline_ms: u64) -> Deadline {
     let now_ms = u64::try_from(ports.engine.clock.now().0 / 1_000).unwrap_or(0);
-    let left = Duration::from_millis(deadline_ms.saturating_sub(now_ms)).saturating_sub(LAST_SECONDS);
     let flag = StopFlag::default();
     let stop = flag.clone();
     let timer = tokio::spawn(async move {
+        let Some(left) = time_left(now_ms, deadline_ms) else { return };
         tokio::time::sleep(left).await;
         stop.stop();
     });
     Deadline { flag, timer }
+}
+
+/// Lambda begins no call that has no time. `cargo lambda watch` does: its deadline is 600,000 ms after 1970, so one that is
+/// over when the call begins is none.
+fn time_left(now_ms: u64, deadline_ms: u64) -> Option<Duration> {
+    let left = deadline_ms.checked_sub(now_ms)?;
+    Some(Duration::from_millis(left).saturating_sub(LAST_SECONDS))
 }
 
 impl Drop for Deadline {
@@ -109,3 +116,16 @@ impl std::fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_stops_before_the_deadline_and_goes_on_where_there_is_none() {
+        let now = 1_700_000_000_000;
+        assert_eq!(time_left(now, now + 900_000), Some(Duration::from_secs(880)));
+        assert_eq!(time_left(now, now + 5_000), Some(Duration::ZERO));
+        assert_eq!(time_left(now, 600_000), None);
+    }
+}

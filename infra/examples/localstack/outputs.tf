@@ -51,7 +51,7 @@ output "try" {
     aws stepfunctions start-execution --state-machine-arn ${module.timelake.state_machine_arn} \
       --input '{"request": {"table": "${sort(var.databases)[0]}.sensor", "rows": {"from": ["s3://exports/2024/"]}}}'
     aws stepfunctions list-executions --state-machine-arn ${module.timelake.state_machine_arn}
-    # The same in one command, which follows the job (the rows are there by now, so it adds none):
-    timelake backfill ${sort(var.databases)[0]}.sensor --lake aws:${var.name} --from s3://exports/2024/ --again
+    # The same in one command: it follows this job, or says that it is published:
+    timelake backfill ${sort(var.databases)[0]}.sensor --lake aws:${var.name} --from s3://exports/2024/
   EOT
 }
