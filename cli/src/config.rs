@@ -8,6 +8,8 @@ use timelake_model::{Error, Reason, Result};
 use toml::Table;
 
 const FILE: &str = "timelake.toml";
+/// What writes a section of it.
+const OUTPUT: &str = "`terraform -chdir=FOLDER output -raw timelake_toml` (FOLDER: where it was applied)";
 /// Names another file.
 pub const CONFIG_VARIABLE: &str = "TIMELAKE_CONFIG";
 const HOME_VARIABLE: &str = "HOME";
@@ -74,7 +76,7 @@ fn find(name: &str) -> Result<PathBuf> {
     found.ok_or_else(|| {
         Error::invalid(Reason::InvalidOption, format!("where the lake aws:{name} is, is not known: there is no {FILE}"))
             .hint(format!(
-                "write `terraform -chdir=FOLDER output -raw timelake_toml`, FOLDER being where it was applied, into a {FILE} here, in a folder above or in ~/.config/timelake, or name one: {CONFIG_VARIABLE}"
+                "write what {OUTPUT} prints into a {FILE} here, in a folder above or in ~/.config/timelake, or name one: {CONFIG_VARIABLE}"
             ))
             .at(|p| p.option = Some("--lake".into()))
     })
@@ -100,10 +102,7 @@ fn wrong(message: String, hint: impl Into<String>) -> Error {
 fn parse(text: &str, name: &str) -> Result<LakeSettings> {
     let file: Table = text.parse().map_err(|e: toml::de::Error| {
         let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        let error = wrong(
-            format!("this is no TOML: {}", e.message()),
-            "it is to hold what `terraform -chdir=FOLDER output -raw timelake_toml` prints, FOLDER being where terraform was applied",
-        );
+        let error = wrong(format!("this is no TOML: {}", e.message()), format!("it is to hold what {OUTPUT} prints"));
         error.at(|p| p.line = Some(before.matches('\n').count() as u64 + 1))
     })?;
     if let Some(other) = file.keys().find(|key| *key != "lakes") {
@@ -111,7 +110,7 @@ fn parse(text: &str, name: &str) -> Result<LakeSettings> {
     }
     let lakes = match file.get("lakes") {
         Some(toml::Value::Table(lakes)) if !lakes.is_empty() => lakes,
-        _ => return Err(wrong("there is no section [lakes.NAME]".into(), "the terraform output timelake_toml has one")),
+        _ => return Err(wrong("there is no section [lakes.NAME]".into(), format!("{OUTPUT} prints one"))),
     };
     let Some(toml::Value::Table(lake)) = lakes.get(name) else {
         let names: Vec<&str> = lakes.keys().map(String::as_str).collect();
@@ -132,10 +131,7 @@ fn settings(lake: &Table, name: &str) -> Result<LakeSettings> {
         return Err(wrong(format!("{name} of {section} is no {kind}"), format!("write {name} = {example}")));
     }
     if let Some(key) = KEYS.iter().find(|key| key.needed && !lake.contains_key(key.name)) {
-        return Err(wrong(
-            format!("{section} lacks the key {}", key.name),
-            "the terraform output has all of them: `terraform -chdir=FOLDER output -raw timelake_toml`, FOLDER being where it was applied",
-        ));
+        return Err(wrong(format!("{section} lacks the key {}", key.name), format!("{OUTPUT} prints all of them")));
     }
     let cloud = CloudSettings::from(|variable| match KEYS.iter().find(|key| key.variable == Some(variable)) {
         Some(key) => get(key),

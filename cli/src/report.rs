@@ -219,15 +219,19 @@ pub fn row_lines(m: &RunManifest) -> Vec<RowLine> {
         .collect()
 }
 
-/// A rejected job stopped where the rows that were good had not been counted yet.
-pub fn read_name(state: State) -> &'static str {
-    if state == State::Rejected { "counted until it stopped" } else { "read" }
+/// A rejected job may have stopped where rows that are good had not been counted yet.
+pub fn uncounted_note(m: &RunManifest) -> Option<String> {
+    (m.state == State::Rejected && m.counts.rows_read < m.source.rows)
+        .then(|| format!("Of the {} only those are counted that ended before the job was rejected.", counted(m.source.rows, "source row")))
 }
 
 /// The lines as a sum, and below all that were read.
 fn rows(m: &RunManifest, layout: Layout) -> String {
     let counts = &m.counts;
-    let mut out = sum("rows", read_name(m.state), counts.rows_read, &row_lines(m), layout);
+    let mut out = sum("rows", "read", counts.rows_read, &row_lines(m), layout);
+    for part in uncounted_note(m).iter().flat_map(|note| wrapped(note, layout.width.map(|width| width.saturating_sub(2)))) {
+        out.push_str(&format!("  {part}\n"));
+    }
     if counts.accounted() != counts.rows_read {
         out.push_str(&format!("  {} the lines add up to {}\n", layout.paint("do not agree:", Paint::Bad), number(counts.accounted())));
     }

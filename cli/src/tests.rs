@@ -213,6 +213,15 @@ fn what_to_do_next_fits_the_state() {
 }
 
 #[test]
+fn a_rejected_job_says_when_not_all_rows_were_counted() {
+    let mut m = rejected();
+    let note = "Of the 20,100,000 source rows only those are counted that ended before the job was rejected.";
+    assert!(!summary(&m, PIPED).contains(note));
+    m.counts = serde_json::from_value(json!({"rows_read": 4, "rejected": 4})).unwrap();
+    assert!(summary(&m, PIPED).contains(note), "{}", summary(&m, PIPED));
+}
+
+#[test]
 fn the_rows_add_up_or_say_that_they_do_not() {
     let numbers = |text: &str| -> Vec<u64> {
         let lines = text.lines().skip_while(|line| line.trim() != "rows").skip(1).take_while(|line| line.starts_with("    "));

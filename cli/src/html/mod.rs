@@ -144,15 +144,9 @@ fn rows(m: &RunManifest, lines: &[RowLine]) -> Html {
             line.note.as_str().into(),
         ]
     });
-    let total =
-        vec![plain("b", crate::report::read_name(m.state)), plain("b", number(m.counts.rows_read)), Html::default(), Html::default()];
+    let total = vec![plain("b", "read"), plain("b", number(m.counts.rows_read)), Html::default(), Html::default()];
     let table = table(&["", "rows#", "share#", ""], body.chain([total]));
-    let mut notes = Vec::new();
-    if m.state == State::Rejected && m.counts.rows_read < m.source.rows {
-        let text =
-            format!("Of the {} only those are counted that ended before the job was rejected.", counted(m.source.rows, "source row"));
-        notes.push(of("p", "note", text));
-    }
+    let mut notes: Vec<Html> = report::uncounted_note(m).into_iter().map(|note| of("p", "note", note)).collect();
     if m.counts.accounted() != m.counts.rows_read {
         notes.push(of("p", "bad", format!("These do not agree: the lines add up to {}.", number(m.counts.accounted()))));
     }

@@ -5,7 +5,7 @@
 //! counted, a run that is deleted here (losers are left to `gc`).
 
 use super::run::{RunTarget, write};
-use crate::write::{FileSink, Gatherer, Reading, RejectedRow, SPARE_ROOM, UnitRows, fatal_error, row_types, storage_error};
+use crate::write::{FileSink, Gatherer, Reading, RejectedRow, UnitRows, fatal_error, row_types, storage_error};
 use iceberg::table::Table;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -60,10 +60,10 @@ pub fn land(task: &LandTask) -> Result<LandReceipt> {
         estimated_rows: 0,
         layout: None,
     };
-    let empty = |room: usize| -> Result<UnitRows> {
+    let empty = |expected: u64| -> Result<UnitRows> {
         let mut rows = UnitRows::new(state, &types)?;
         rows.lists_places = true;
-        rows.reserve(room);
+        rows.expect_rows(expected);
         Ok(rows)
     };
     let mut lander = Lander { task, types: &types, runs: vec![], kept: 0, bytes: 0, sample: BTreeSet::new(), dropped: false };
@@ -89,9 +89,8 @@ pub fn land(task: &LandTask) -> Result<LandReceipt> {
         if !measured && rows.len() >= MEASURED_ROWS {
             measured = true;
             let row_bytes = rows.bytes() / rows.len() + SORT_BYTES_PER_ROW;
-            let expected = (rows.len() as u64).saturating_mul(bound.object().size) / source_bytes.max(1);
-            let most = task.buffer_bytes / row_bytes;
-            rows.reserve((expected + expected / SPARE_ROOM).min(most as u64).saturating_sub(rows.len() as u64) as usize);
+            let in_split = (rows.len() as u64).saturating_mul(bound.object().size) / source_bytes.max(1);
+            rows.expect_rows(in_split.min((task.buffer_bytes / row_bytes) as u64));
         }
         rejected.write(&mut gatherer.out.rejected)?;
         if gatherer.out.errors.any_fatal() {
@@ -99,9 +98,9 @@ pub fn land(task: &LandTask) -> Result<LandReceipt> {
         }
         let doomed = task.doomed.load(Ordering::Relaxed);
         if doomed || rows.bytes() + rows.len() * SORT_BYTES_PER_ROW >= task.buffer_bytes {
-            let room = rows.len();
+            let expected = rows.len() as u64;
             lander.take(std::mem::replace(&mut rows, UnitRows::new(state, &types)?), doomed)?;
-            rows = empty(room)?;
+            rows = empty(expected)?;
         }
     }
     let doomed = gatherer.out.errors.any_fatal() || task.doomed.load(Ordering::Relaxed);

@@ -195,13 +195,13 @@ impl<'a> Writer<'a> {
             }
             let batch = self.batch(&mut slice, &mut sums)?;
             writer.write(&batch).map_err(write_error(&path))?;
+            if writer.in_progress_size() >= MAX_ENCODED_BYTES {
+                writer.flush().map_err(write_error(&path))?;
+            }
             (self.target.stored)(&batch);
             written += batch.num_rows();
             let bytes = (writer.bytes_written() + writer.in_progress_size()) as u64;
             let rest = bytes / written as u64 * front.rows_left() as u64;
-            if writer.in_progress_size() >= MAX_ENCODED_BYTES {
-                writer.flush().map_err(write_error(&path))?;
-            }
             full = full || (bytes >= self.target.target_file_bytes && rest >= MIN_FILE_BYTES.min(self.target.target_file_bytes));
         }
         let footer = writer.finish().map_err(write_error(&path))?;

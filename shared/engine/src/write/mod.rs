@@ -41,11 +41,6 @@ use timelake_model::{AttemptId, Error, Reason, Result, TimestampUs};
 use timelake_source::Position;
 use tokio::runtime::Handle;
 
-/// Estimates are estimates: room is made for no more rows than this at first.
-const MAX_ROOM_ROWS: u64 = 1 << 25;
-/// Room is made for this part more rows than estimated: one row too many, and all columns move to twice the room.
-pub(crate) const SPARE_ROOM: u64 = 16;
-
 /// One attempt at a unit.
 pub struct UnitTask<'a> {
     pub reading: Reading<'a>,
@@ -75,8 +70,7 @@ pub fn write_unit(task: &UnitTask) -> Result<UnitReceipt> {
     let spec = crate::layouts::spec_of(metadata, state, task.unit.layout)?;
     let plain_types = row_types(task.table, state)?;
     let mut rows = rows::UnitRows::new(state, &plain_types)?;
-    let estimated = task.unit.estimated_rows.min(MAX_ROOM_ROWS);
-    rows.reserve((estimated + estimated / SPARE_ROOM) as usize);
+    rows.expect_rows(task.unit.estimated_rows);
     let mut gathered = gather::gather(&task.reading, task.unit, &mut rows)?;
     rows.seal()?;
 

@@ -82,9 +82,16 @@ impl Growing {
     }
 }
 
+/// Estimates are estimates: room is made for no more rows than this at first.
+const MAX_ROOM_ROWS: u64 = 1 << 25;
+/// Room is made for this part more rows than estimated: one row too many, and all columns move to twice the room.
+const SPARE_ROOM: usize = 16;
+
 /// Pieces below this are copied to their exact size (a reader's arrays have room for a whole batch) and joined
 /// with their neighbours: a source of many tiny row groups must not take a batch's memory for each.
 const SMALL_PIECE_ROWS: usize = 1 << 15;
+/// Pieces that are joined have at most this together: long texts would be copied for nothing.
+const JOINED_BYTES: usize = 1 << 20;
 
 /// A reader's array of texts grows by doubling: up to half of it may be empty, for as long as it is kept.
 fn is_roomy(array: &ArrayRef) -> bool {
@@ -94,6 +101,14 @@ fn is_roomy(array: &ArrayRef) -> bool {
 impl Payload {
     fn new(column: usize) -> Self {
         Payload { column, growing: None, pieces: vec![], starts: vec![], room: 0 }
+    }
+
+    /// Makes room for as many rows more.
+    fn expect_rows(&mut self, rows: usize) {
+        match &mut self.growing {
+            Some(growing) => growing.bytes.reserve(rows * growing.width),
+            None => self.room = rows,
+        }
     }
 
     /// Appends rows; `start` is the unit's number of rows before them.
@@ -114,7 +129,8 @@ impl Payload {
         self.starts.push(start as u32);
         // Joined while the last is at least half as long as the one before: each row is copied a few times in all.
         while let [.., before, last] = &self.pieces[..] {
-            if before.len() + last.len() > SMALL_PIECE_ROWS || last.len() * 2 < before.len() {
+            let bytes = before.get_array_memory_size() + last.get_array_memory_size();
+            if before.len() + last.len() > SMALL_PIECE_ROWS || bytes > JOINED_BYTES || last.len() * 2 < before.len() {
                 break;
             }
             let joined = arrow::compute::concat(&[before.as_ref(), last.as_ref()]).map_err(internal)?;
@@ -289,16 +305,13 @@ impl UnitRows {
         if self.same_key { &self.identity } else { &self.series }
     }
 
-    /// Makes room for as many rows more.
-    pub fn reserve(&mut self, rows: usize) {
+    /// Makes room for as many rows in all, by an estimate.
+    pub fn expect_rows(&mut self, estimated: u64) {
+        let estimated = estimated.min(MAX_ROOM_ROWS) as usize;
+        let rows = (estimated + estimated / SPARE_ROOM).saturating_sub(self.len());
         self.times.reserve_exact(rows);
         self.codes.iter_mut().for_each(|codes| codes.reserve_exact(rows));
-        for payload in &mut self.payload {
-            match &mut payload.growing {
-                Some(growing) => growing.bytes.reserve(rows * growing.width),
-                None => payload.room = rows,
-            }
-        }
+        self.payload.iter_mut().for_each(|payload| payload.expect_rows(rows));
     }
 
     /// To be called when all rows are gathered, before cells are looked at.
@@ -434,6 +447,37 @@ mod tests {
         }
         let (piece, at) = numbers.cell(14);
         assert!(piece.is_null(at));
+    }
+
+    #[test]
+    fn long_texts_take_their_own_memory_and_are_not_copied_together() {
+        let rows = SMALL_PIECE_ROWS + 1;
+        let piece = |rows: usize, letters: usize| -> ArrayRef {
+            // As a reader that doubles leaves it.
+            let mut builder = arrow::array::StringBuilder::with_capacity(2 * rows, 2 * rows * letters);
+            (0..rows).for_each(|_| builder.append_value("x".repeat(letters)));
+            std::sync::Arc::new(builder.finish())
+        };
+        let mut roomy = Payload::new(0);
+        roomy.push(piece(rows, 100), 0).unwrap();
+        assert!(roomy.bytes() < rows * 110, "{} bytes for {rows} texts of 100", roomy.bytes());
+        let mut long = Payload::new(0);
+        (0..4).for_each(|i| long.push(piece(1_000, 1_000), i * 1_000).unwrap());
+        assert_eq!(long.pieces.len(), 4);
+        let (piece, at) = long.cell(3_999);
+        assert_eq!(cell_text(piece, at).unwrap().len(), 1_000);
+    }
+
+    #[test]
+    fn room_is_made_before_and_again_when_more_is_known() {
+        use arrow::array::Int64Array;
+        let mut payload = Payload::new(0);
+        payload.expect_rows(1_000);
+        payload.push(std::sync::Arc::new(Int64Array::from(vec![1; 1_000])), 0).unwrap();
+        let room = |payload: &Payload| payload.growing.as_ref().map_or(0, |growing| growing.bytes.capacity() / 8);
+        assert!((1_000..2_000).contains(&room(&payload)), "{}", room(&payload));
+        payload.expect_rows(5_000);
+        assert!((6_000..13_000).contains(&room(&payload)), "{}", room(&payload));
     }
 
     #[test]
